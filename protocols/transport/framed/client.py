@@ -1,7 +1,8 @@
-"""Sends messages to one framed upstream over connections that are kept, one message at a time on each.
+"""A client of one framed upstream: a pool of kept connections.
 
-With one message at a time, no message waits for a slow one. Cancelling a message ends its connection: the
-server notices, and no later message can get that answer.
+Replies come in the order of the messages, without ids. A message therefore gets a connection to itself, so
+that it waits for no slower one; above ``MAX_CONNECTIONS`` messages are pipelined. A connection whose messages
+are all abandoned is reset: the server stops its work, and no later message can get their replies.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
@@ -24,6 +26,9 @@ from interlingua.protocols.transport.sockets import write_parts
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, FramedReply, FramedRequest
 from interlingua.schemas import ErrorCode, InferenceError
 
+MAX_CONNECTIONS = 64
+"""How many connections are open before messages are pipelined."""
+
 KEEP_SECS = 60.0
 """How long an idle connection is kept: less than the 300 seconds after which our own listener closes it, so
 that a request seldom meets a close."""
@@ -37,8 +42,8 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class PooledFramedClient:
-    """A ``FramedClient``: connections to ``url``, opened as they are needed; ``at`` is the numeric address of
-    its host, where that has been looked up."""
+    """A ``FramedClient``: connections to ``url``, opened on demand; ``at`` is the numeric address of its
+    host, if it is known."""
 
     def __init__(
         self,
@@ -54,13 +59,15 @@ class PooledFramedClient:
         self._host = at or url.address.host
         self._idle: list[_Connection] = []
         self._connections: set[_Connection] = set()
+        self._connecting = 0
+        self._tried = asyncio.Event()
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def send(self, request: FramedRequest) -> FramedReply:
         """Send and read the whole reply; errors are those of ``FramedClient``.
 
-        A connection that was kept may have been closed by the other side just as the request went out. Where
-        no byte of a reply came and the request is ``repeatable``, it is sent once more, over a new one.
+        The server may close a kept connection while the request is on its way. Without a byte of a reply, a
+        ``repeatable`` request is sent once more, on a new connection.
         """
         deadline = request.context.deadline
         left = None if deadline is None else deadline - time.monotonic()
@@ -68,7 +75,7 @@ class PooledFramedClient:
             raise self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
         try:
             async with asyncio.timeout(left):
-                kept = self._kept()
+                kept = self._kept() or await self._shared()
                 if kept is not None:
                     try:
                         return await self._exchange(kept, request)
@@ -103,28 +110,39 @@ class PooledFramedClient:
             await asyncio.wait(gone)
 
     async def _exchange(self, connection: _Connection, request: FramedRequest) -> FramedReply:
-        try:
-            message = await connection.ask(request.parts)
-        except BaseException:
-            connection.abort()
-            raise
-        if connection.usable:
-            self._keep(connection)
-        else:
-            connection.abort()
+        message = await connection.ask(request.parts)
+        if not connection.in_flight:
+            if not connection.usable:
+                connection.abort()
+            elif not connection.kept:
+                self._keep(connection)
         return FramedReply(message)
 
     def _kept(self) -> _Connection | None:
         """The connection that was used last of those that are idle."""
         while self._idle:
             connection = self._idle.pop()
+            connection.kept = False
             if connection.usable:
                 return connection
+        return None
+
+    async def _shared(self) -> _Connection | None:
+        """The connection with the fewest messages, if no further one may be opened."""
+        while len(self._connections) + self._connecting >= MAX_CONNECTIONS:
+            usable = [each for each in self._connections if each.usable]
+            if usable:
+                return min(usable, key=lambda each: each.in_flight)
+            if not self._connecting:
+                break
+            self._tried.clear()
+            await self._tried.wait()
         return None
 
     def _keep(self, connection: _Connection) -> None:
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
+        connection.kept = True
         self._idle.append(connection)
         if self._sweeping is None:
             self._sweeping = loop.call_later(KEEP_SECS, self._sweep)
@@ -140,7 +158,12 @@ class PooledFramedClient:
             self._sweeping = loop.call_at(self._idle[0].idle_since + KEEP_SECS, self._sweep)
 
     async def _connect(self) -> _Connection:
-        return await connect(self._url.address, self._host, self._connection, self._connect_secs)
+        self._connecting += 1
+        try:
+            return await connect(self._url.address, self._host, self._connection, self._connect_secs)
+        finally:
+            self._connecting -= 1
+            self._tried.set()
 
     def _connection(self) -> _Connection:
         return _Connection(self._limit, self._connections)
@@ -150,24 +173,37 @@ class PooledFramedClient:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """One connection and its current message. It is a member of ``among`` while it is open; then ``lost`` is
-    done."""
+    """One connection, and the replies that its messages wait for, in order. It is a member of ``among`` while
+    it is open; then ``lost`` is done. ``kept``: it is idle in the pool."""
 
     def __init__(self, max_message_bytes: int, among: set[_Connection]) -> None:
         self._splitter = FrameSplitter(max_message_bytes)
         self._among = among
-        self._reply: asyncio.Future[memoryview] | None = None
+        self._replies: deque[asyncio.Future[memoryview]] = deque()
         self._heard = self._ended = False
+        self.kept = False
         self.idle_since = 0.0
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def ask(self, parts: Sequence[Buffer]) -> memoryview:
-        """Send a frame and wait for the message that answers it. Raises ``ConnectionError`` where the
-        connection breaks first, ``FrameTooLargeError``."""
-        self._heard = False
-        self._reply = asyncio.get_running_loop().create_future()
+        """Send a frame and wait for the message that answers it. Raises ``ConnectionError`` if the connection
+        breaks first, ``FrameTooLargeError``."""
+        reply: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._replies.append(reply)
         write_parts(self._transport, parts)
-        return await self._reply
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            # behind a message without a reply in time, further ones would wait too
+            self._ended = self._ended or not self._replies or self._replies[0].done()
+            if all(each.done() for each in self._replies):
+                self.abort()
+            raise
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages have no reply yet, abandoned ones included."""
+        return len(self._replies)
 
     @property
     def usable(self) -> bool:
@@ -175,15 +211,16 @@ class _Connection(asyncio.BufferedProtocol):
         return not (self._ended or self._transport.is_closing())
 
     def abort(self) -> None:
-        """Close now, with a reset if the server still works on a request."""
-        if self._reply is not None and not self._transport.is_closing():
+        """End it now; with a reset, if the server is still at work."""
+        self._ended = True
+        if self._replies and not self._transport.is_closing():
             sock = self._transport.get_extra_info("socket")
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The server is there."""
+        """The connection is open."""
         self._transport = cast("asyncio.Transport", transport)
         self._among.add(self)
 
@@ -192,62 +229,63 @@ class _Connection(asyncio.BufferedProtocol):
         return self._splitter.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Complete the current message. Unexpected bytes end the connection."""
-        self._heard = True
+        """Complete the messages that arrived. Unexpected bytes end the connection."""
         self._splitter.received(nbytes)
-        waiting = self._reply
-        if waiting is None or waiting.done():
+        self._heard = True
+        if not self._replies:
             self._stop()
             return
         if self._splitter.start == _HTTP:
             self._fail(_ForeignError("does not speak in frames: it answered in HTTP"))
             return
         try:
-            message = self._splitter.next()
+            while (message := self._splitter.next()) is not None:
+                reply = self._replies.popleft()
+                if not reply.done():
+                    reply.set_result(message)
+                self._heard = bool(self._splitter.start)
+                if self._heard and not self._replies:
+                    self._stop()
+                    return
         except FrameTooLargeError as fault:
             self._fail(fault)
-            return
-        if message is not None:
-            self._reply = None
-            waiting.set_result(message)
-            if self._splitter.start:
-                self._stop()
 
     def eof_received(self) -> None:
         """The server has closed its side."""
         self._break()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """No reply will come any more."""
+        """Fail the messages that wait."""
         self._among.discard(self)
         self._break()
         if not self.lost.done():
             self.lost.set_result(None)
 
     def _fail(self, reason: Exception) -> None:
-        if self._reply is not None:
-            self._reply.set_exception(reason)
+        """Fail the first message with ``reason``, the others as unanswered."""
+        if not self._replies[0].done():
+            self._replies[0].set_exception(reason)
         self._stop()
 
     def _stop(self) -> None:
         """Use it no more."""
-        self._ended = True
         self._splitter.discard()
         self.abort()
 
     def _break(self) -> None:
         self._ended = True
-        waiting = self._reply
-        if waiting is not None and not waiting.done():
-            if self._heard:
-                waiting.set_exception(ConnectionError("broke off in the middle of its answer"))
+        for place, reply in enumerate(self._replies):
+            if reply.done():
+                continue
+            if self._heard and not place:
+                reply.set_exception(ConnectionError("broke off in the middle of its answer"))
             else:
-                waiting.set_exception(_UnheardError(_BROKEN_OFF))
+                reply.set_exception(_UnheardError(_BROKEN_OFF))
 
 
 class _ForeignError(Exception):
-    """What came is no frame."""
+    """The data is not in frames."""
 
 
 class _UnheardError(ConnectionError):
-    """The connection broke before anything of a reply came."""
+    """The connection broke before the first byte of a reply."""

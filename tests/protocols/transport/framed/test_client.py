@@ -208,3 +208,56 @@ async def test_closing_fails_what_is_under_way() -> None:
         await client.close()
         with pytest.raises(ConnectionFailedError):
             await sending
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two connections, then messages are pipelined."""
+    monkeypatch.setattr(framed_client, "MAX_CONNECTIONS", 2)
+
+
+@pytest.mark.usefixtures("few")
+async def test_messages_are_pipelined_when_connections_run_out() -> None:
+    async with serving() as (server, _), requested(server.address) as client:
+        for _ in range(3):
+            sent = [b"sleep %d" % (10 * (place % 3)) for place in range(20)]
+            replies = await asyncio.gather(*(client.send(asking(each)) for each in sent))
+            assert [bytes(reply.message) for reply in replies] == sent
+            assert len(server.connections.open) == 2
+            assert len(client._idle) == 2
+
+
+@pytest.mark.usefixtures("few")
+async def test_an_abandoned_message_does_not_fail_those_beside_it() -> None:
+    async with serving() as (server, echo), requested(server.address) as client:
+        slow = [asyncio.ensure_future(client.send(asking(b"sleep 100"))) for _ in range(2)]
+        await until(lambda: len(echo.served) == 2)
+        behind = [asyncio.ensure_future(client.send(asking(b"sleep %d" % place))) for place in range(4)]
+        await asyncio.sleep(0)
+        slow[0].cancel()
+        behind[0].cancel()
+        outcomes = await asyncio.gather(*slow, *behind, return_exceptions=True)
+        assert [isinstance(each, asyncio.CancelledError) for each in outcomes] == [1, 0, 1, 0, 0, 0]
+        assert [bytes(each.message) for each in outcomes[3:]] == [b"sleep 1", b"sleep 2", b"sleep 3"]
+        await until(lambda: len(server.connections.open) == 1)
+        await client.send(asking(b"next"))
+
+
+@pytest.mark.usefixtures("few")
+async def test_a_break_fails_every_message_of_its_connection() -> None:
+    async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(3):
+            await read_framed(reader)
+        writer.write(framed(b"one") + framed(b"two")[:-1])
+
+    async with answering(half) as (url, accepted), requested(url) as client:
+        sending = [asyncio.ensure_future(client.send(asking(b"%d" % place))) for place in range(2)]
+        await until(lambda: len(accepted) == 2)
+        sending += [asyncio.ensure_future(client.send(asking(b"%d" % place))) for place in range(2, 6)]
+        outcomes = await asyncio.gather(*sending, return_exceptions=True)
+        assert [bytes(each.message) for each in outcomes[:2]] == [b"one"] * 2
+        for place, words in ((2, "middle of its answer"), (3, "middle"), (4, "without an answer")):
+            error = outcomes[place]
+            assert isinstance(error, ConnectionFailedError)
+            assert (error.code, error.sent) == (ErrorCode.UNAVAILABLE, True)
+            assert words in error.message
