@@ -90,7 +90,7 @@ class Question:
         call: Any
         if transport == "grpc":
             call, self._form = _GRPC.encode(request, self.signature)
-            self._file.write_bytes(call.message)
+            self._file.write_bytes(call.whole)
         else:
             call, self._form = _HTTP.encode(request, self.signature)
             self._file.write_bytes(http_request(call.path, dict(call.headers), b"".join(call.parts)))

@@ -94,7 +94,7 @@ def _oip_json(size: int) -> tuple[bytes, bytes]:
 def _oip_raw(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
     call, _ = DIALECTS["oip"].bindings["grpc"].calls[Operation.INFER].encode(request, _SIGNATURE)
-    return bytes(call.message), payload
+    return bytes(call.whole), payload
 
 
 def _graphpipe(size: int) -> tuple[bytes, bytes]:
@@ -121,7 +121,7 @@ def _trtis_http(size: int) -> tuple[bytes, bytes]:
 def _trtis_grpc(size: int) -> tuple[bytes, bytes]:
     request, payload = _infer(size)
     call, _ = DIALECTS["trtis"].bindings["grpc"].calls[Operation.INFER].encode(request, _SIGNATURE)
-    return bytes(call.message), payload
+    return bytes(call.whole), payload
 
 
 _HTTP_SIZES = ((64, 1000, 1.5), (64 << 10, 300, 1.5), (4 << 20, 30, 0.8))

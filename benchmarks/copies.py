@@ -61,7 +61,7 @@ async def _held(handlers: list[Any], message: Any, nbytes: int) -> int:
 
 async def _serve(handlers: list[Any], message: Any, body: bytes) -> object:
     if isinstance(message, GrpcRequest):
-        answer = await handlers[1].handlers["grpc"].serve(GrpcRequest(message.method, bytes(message.message)))
+        answer = await handlers[1].handlers["grpc"].serve(GrpcRequest(message.method, bytes(message.whole)))
         if answer.code:
             raise RuntimeError(f"{message.method} was answered {answer.code}: {answer.details}")
         return answer

@@ -210,7 +210,7 @@ def measure(
 
 def _on_the_wire(call: HttpCall | GrpcRequest) -> bytes:
     if isinstance(call, GrpcRequest):
-        return bytes(call.message)
+        return bytes(call.whole)
     target = f"{call.path}?{call.query}" if call.query else call.path
     return http_request(target, dict(call.headers), b"".join(call.parts))
 

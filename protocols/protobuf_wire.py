@@ -7,7 +7,7 @@ Bytes that are not a message raise protobuf's own ``DecodeError``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,19 +128,32 @@ def read_fields(message: Buffer) -> dict[int, int | memoryview]:
 def join(rest: bytes, field: int, contents: Iterable[Buffer]) -> bytes:
     """The message ``rest`` with ``contents`` as length-delimited fields ``field`` at its end, the inverse of
     :func:`split`. Each content is copied once. Raises TOO_LARGE beyond protobuf's limit of 2 GiB."""
+    contents = tuple(contents)
+    return b"".join(interleaved(leads(rest, field, map(len, contents)), contents))
+
+
+def leads(rest: bytes, field: int, sizes: Iterable[int]) -> tuple[bytes, ...]:
+    """What precedes each content of :func:`join` of these ``sizes``; ``rest`` precedes the first. Raises
+    TOO_LARGE."""
     tag = varint(field << 3 | LENGTH_DELIMITED)
-    parts: list[Buffer] = [rest]
-    total = len(rest)
-    for content in contents:
-        size = len(content)
+    found: list[bytes] = []
+    lead, total = rest, len(rest)
+    for size in sizes:
         total += size
-        parts.append(tag + varint(size))
-        parts.append(content)
+        found.append(lead + tag + varint(size))
+        lead = b""
     if total > MAX_MESSAGE_BYTES:
         raise InferenceError(
             ErrorCode.TOO_LARGE, f"{total} bytes of tensors do not fit into one protobuf message of 2 GiB"
         )
-    return b"".join(parts)
+    return tuple(found) or (rest,)
+
+
+def interleaved(leads: Sequence[bytes], contents: Sequence[Buffer]) -> list[Buffer]:
+    """The pieces of a message: each lead, and the content after it."""
+    if not contents:
+        return [*leads]
+    return [piece for pair in zip(leads, contents, strict=True) for piece in pair]
 
 
 def varint(value: int) -> bytes:

@@ -93,13 +93,20 @@ class HttpHandler(Protocol):
 @dataclass(slots=True)
 class GrpcRequest:
     """A unary gRPC request, on either side: ``method`` is the full path (``/package.Service/Method``),
-    ``message`` the undecoded protobuf bytes."""
+    ``message`` the undecoded protobuf bytes. On the client ``parts`` continue the message: large tensors,
+    which are sent without a copy."""
 
     method: str
     message: Buffer
     metadata: Mapping[str, str] = field(default_factory=dict)
     context: Context = field(default_factory=Context)
+    parts: Sequence[Buffer] = ()
     ascii_headers: ClassVar[bool] = True
+
+    @property
+    def whole(self) -> Buffer:
+        """The message in one piece."""
+        return b"".join((self.message, *self.parts)) if self.parts else self.message
 
     def add_headers(self, headers: Mapping[str, str]) -> None:
         self.metadata = {**self.metadata, **headers}

@@ -77,7 +77,7 @@ def request(dialect: str, transport: str, size: int, model: ModelUse | None = No
     if model.file is not None:
         echoed = session(str(model.file)).run(None, {model.input: values})[-1].tobytes()
     if transport == "grpc":
-        return Request(transport, call.method, GRPC_HEADERS, bytes(call.message), echoed)
+        return Request(transport, call.method, GRPC_HEADERS, bytes(call.whole), echoed)
     path = f"{call.path}?{call.query}" if call.query else call.path
     if dialect == "graphpipe":
         path = f"/graphpipe/{model.name}"

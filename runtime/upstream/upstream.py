@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, UpstreamCall
-from interlingua.protocols.wire import FramedRequest, HttpCall
+from interlingua.protocols.wire import FramedRequest, GrpcRequest, HttpCall
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.pool import Attempt, Gate, Member, Pool, unanswered
 from interlingua.runtime.upstream.pool.probes import Probe
@@ -336,4 +336,5 @@ def _nbytes(request: Any) -> int:
     """The bytes of a message."""
     if isinstance(request, HttpCall | FramedRequest):
         return sum(memoryview(part).nbytes for part in request.parts)
-    return memoryview(request.message).nbytes
+    parts = (request.message, *request.parts) if isinstance(request, GrpcRequest) else (request.message,)
+    return sum(memoryview(part).nbytes for part in parts)

@@ -67,7 +67,7 @@ def _http_command(sent: HttpCall, place: str, unix: bool) -> str:
 
 
 def _grpc_command(sent: GrpcRequest | GrpcStream, place: str, unix: bool) -> str:
-    messages = sent.messages if isinstance(sent, GrpcStream) else (bytes(sent.message),)
+    messages = sent.messages if isinstance(sent, GrpcStream) else (bytes(sent.whole),)
     # each with its prefix: no compression, and the length
     framed = b"".join(b"\0" + len(message).to_bytes(4, "big") + message for message in messages)
     return (

@@ -87,7 +87,9 @@ def _read_grpc_answer(data: bytes, headers: Mapping[str, str]) -> GrpcAnswer:
 
 
 def _write_grpc(message: GrpcRequest | GrpcAnswer) -> bytes:
-    if isinstance(message, GrpcRequest) or not message.code:
+    if isinstance(message, GrpcRequest):
+        return bytes(message.whole)
+    if not message.code:
         return bytes(message.message)
     details = quote(message.details, safe=_PLAIN)
     return f"{_STATUS} {message.code}\r\ngrpc-message: {details}\r\n".encode()
@@ -164,8 +166,8 @@ FORMS: Mapping[str, RawForm] = {
         lambda data, like, headers, path: GrpcRequest(like.method, _unprefixed(data), headers),
         _read_grpc_answer,
         _write_grpc,
-        lambda message: bytes(message.message),
-        lambda call, content: replace(call, message=content),
+        lambda call: bytes(call.whole),
+        lambda call, content: replace(call, message=content, parts=()),
     ),
     "brpc": RawForm(
         _read_brpc_request,

@@ -61,7 +61,7 @@ class GrpcChannelClient:
         for _ in range(_ATTEMPTS):
             connection = self._available() or await self._acquire(request)
             call = UnaryClientCall(connection, request.context.deadline)
-            call.start(self._headers(connection, request), request.message)
+            call.start(self._headers(connection, request), request.message, request.parts)
             try:
                 return await call.answer()
             except UnprocessedError:
@@ -82,7 +82,7 @@ class GrpcChannelClient:
             sending = None
             try:
                 if messages is None:
-                    call.send(request.message, ended=True)
+                    call.send(request.whole, ended=True)
                 else:
                     sending = connection.loop.create_task(call.send_all(messages))
                 async for message in call:

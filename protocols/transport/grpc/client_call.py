@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors
@@ -186,12 +186,14 @@ class UnaryClientCall(ClientCall):
         self._message: Buffer | None = None
         self._waiter: asyncio.Future[None] = host.loop.create_future()
 
-    def start(self, block: bytes, message: Buffer) -> None:
-        """Send the whole request; ``block`` are its headers."""
+    def start(self, block: bytes, message: Buffer, more: Sequence[Buffer] = ()) -> None:
+        """Send the whole request; ``block`` are its headers, ``more`` continues ``message``."""
         connection = self._host.connection
         connection.open(self)
         size = len(message)
-        parts = (PREFIX.pack(0, size), lasting(message))
+        for part in more:
+            size += len(part)
+        parts = (PREFIX.pack(0, size), lasting(message), *map(lasting, more))
         connection.sender.send_whole(self, block, parts, size + PREFIX_BYTES)
 
     async def answer(self) -> GrpcAnswer:

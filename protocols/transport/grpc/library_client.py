@@ -65,7 +65,7 @@ class GrpcioClient:
         heard = channel.begin()
         try:
             message = await channel.method(request.method, stream=False)(
-                bytes(request.message), timeout=timeout, metadata=tuple(request.metadata.items())
+                bytes(request.whole), timeout=timeout, metadata=tuple(request.metadata.items())
             )
             channel.heard += 1
         except grpc.aio.AioRpcError as status:
@@ -87,7 +87,7 @@ class GrpcioClient:
             metadata = tuple(request.metadata.items())
             if messages is None:
                 method = channel.method(request.method, stream=True)
-                call = method(bytes(request.message), timeout=timeout, metadata=metadata)
+                call = method(bytes(request.whole), timeout=timeout, metadata=metadata)
             else:
                 method = channel.method(request.method, stream=True, streamed=True)
                 call = method(_as_bytes(messages), timeout=timeout, metadata=metadata)

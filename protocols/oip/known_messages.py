@@ -1,0 +1,114 @@
+"""Caches of what gRPC messages have besides their tensors' bytes: names, datatypes, shapes.
+
+Requests of a model repeat it, and so do its answers. An entry depends on that data alone; number and size are
+bounded. Messages with an id, parameters, shared memory or typed contents are not cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from interlingua.protocols.oip.grpc_messages import unwritable
+from interlingua.protocols.protobuf_wire import leads
+from interlingua.schemas import Datatype, InferRequest, InferResponse, SharedMemoryRef, Tensor
+from interlingua.schemas.datatypes import DATATYPES
+from interlingua.schemas.oip import MESSAGES
+
+_MOST = 256
+_LONGEST = 4096
+"""The size in bytes of the longest cached message, without its tensors."""
+
+_USUAL_RANK = 8
+"""Tensors of more dimensions are not cached: this bounds the memory of an entry."""
+
+_REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
+
+Described = tuple[str, Datatype, tuple[int, ...], int]
+"""A tensor's name, datatype, shape and size in bytes."""
+
+
+def request_leads(request: InferRequest) -> Sequence[bytes] | None:
+    """What precedes the bytes of each input of ``request`` in its message; None for a request of another
+    form. Raises UNREPRESENTABLE, TOO_LARGE."""
+    if request.id or request.parameters or request.sequence or request.priority or request.timeout_us:
+        return None
+    described: list[Described] = []
+    length = len(request.model) + len(request.version)
+    for tensor in request.inputs:
+        data, shape = tensor.data, tensor.shape
+        if isinstance(data, SharedMemoryRef) or len(shape) > _USUAL_RANK:
+            return None
+        described.append((tensor.name, tensor.datatype, shape, len(data)))
+        length += len(tensor.name) + _USUAL_RANK
+    names: list[str] = []
+    for output in request.outputs or ():
+        if output.classification or output.placement is not None or output.parameters:
+            return None
+        names.append(output.name)
+        length += len(output.name)
+    if length > _LONGEST:
+        return None
+    return _request_leads(request.model, request.version, tuple(described), tuple(names))
+
+
+@lru_cache(_MOST)
+def _request_leads(
+    model: str, version: str, inputs: tuple[Described, ...], outputs: tuple[str, ...]
+) -> Sequence[bytes]:
+    try:
+        head = _REQUEST(model_name=model, model_version=version)
+        for name, datatype, shape, _ in inputs:
+            head.inputs.add(name=name, datatype=datatype.value, shape=shape)
+        for name in outputs:
+            head.outputs.add(name=name)
+        rest = head.SerializeToString()
+    except ValueError as error:
+        raise unwritable(error) from error
+    return leads(rest, _REQUEST.RAW_INPUT_CONTENTS_FIELD_NUMBER, [size for *_, size in inputs])
+
+
+class _Output(NamedTuple):
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+
+
+class _Answer(NamedTuple):
+    model: str
+    version: str
+    outputs: tuple[_Output, ...]
+
+
+class KnownAnswers:
+    """Recent answers with raw contents, by their bytes without these. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, _Answer] = {}
+
+    def response(self, rest: bytes, raws: Sequence[memoryview]) -> InferResponse | None:
+        """The response with the contents ``raws`` if the ``rest`` of the message is known. Raises
+        INVALID_TENSOR."""
+        known = self._known.get(rest)
+        if known is None or len(known.outputs) != len(raws):
+            return None
+        outputs = [
+            Tensor.checked(name, datatype, shape, raw)
+            for (name, datatype, shape), raw in zip(known.outputs, raws, strict=True)
+        ]
+        return InferResponse(known.model, tuple(outputs), known.version)
+
+    def remember(self, rest: bytes, head: Any) -> None:
+        """Cache ``head``, the message parsed from ``rest``, unless it is unique."""
+        if head.id or head.parameters or len(rest) > _LONGEST:
+            return
+        outputs = []
+        for tensor in head.outputs:
+            datatype = DATATYPES.get(tensor.datatype)
+            if datatype is None or tensor.parameters:
+                return
+            outputs.append(_Output(tensor.name, datatype, tuple(tensor.shape)))
+        if len(self._known) >= _MOST:
+            del self._known[next(iter(self._known))]
+        self._known[rest] = _Answer(head.model_name, head.model_version, tuple(outputs))

@@ -1,0 +1,134 @@
+"""Messages whose names, datatypes and shapes repeat: cached, and never mistaken for one another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2
+
+from interlingua.protocols.oip.codec_grpc import RESPONSE, decode_reply, encode_call
+from interlingua.protocols.oip.known_messages import KnownAnswers, request_leads
+from interlingua.protocols.wire import GrpcAnswer
+from interlingua.schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    RequestedOutput,
+    Sequence,
+    SharedMemoryRef,
+    Tensor,
+)
+
+PLACE = SharedMemoryRef("r", 0, 8)
+
+
+def tensor(values: list[float], name: str = "x") -> Tensor:
+    return Tensor.from_numpy(name, np.array([values], np.float32))
+
+
+def message(request: InferRequest) -> Any:
+    return service_pb2.ModelInferRequest.FromString(bytes(encode_call(request, None)[0].whole))
+
+
+def answer(raws: list[bytes], **fields: Any) -> GrpcAnswer:
+    outputs = [{"name": f"y{index}", "datatype": "FP32", "shape": [1, 2]} for index in range(len(raws))]
+    fields = {"model_name": "m", "outputs": outputs, **fields}
+    return GrpcAnswer(RESPONSE(raw_output_contents=raws, **fields).SerializeToString())
+
+
+def read(reply: GrpcAnswer) -> InferResponse:
+    response: InferResponse = decode_reply({}, reply)
+    return response
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0], [3.0, 4.0], [5.0], []])
+@pytest.mark.parametrize("outputs", [None, (RequestedOutput("y"),)])
+def test_a_repeated_request_has_its_own_bytes(values: list[float], outputs: Any) -> None:
+    for model in ("m", "n", "m"):
+        written = message(InferRequest(model, (tensor(values), tensor(values[::-1], "z")), outputs, "1"))
+        assert [np.frombuffer(raw, np.float32).tolist() for raw in written.raw_input_contents] == [
+            values,
+            values[::-1],
+        ]
+        assert [tuple(each.shape) for each in written.inputs] == [(1, len(values))] * 2
+        assert (written.model_name, written.model_version) == (model, "1")
+        assert [each.name for each in written.outputs] == [each.name for each in outputs or ()]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"id": "7"},
+        {"parameters": {"k": 1}},
+        {"sequence": Sequence(1)},
+        {"priority": 1},
+        {"timeout_us": 1},
+        {"outputs": (RequestedOutput("y", placement=PLACE),)},
+        {"outputs": (RequestedOutput("y", parameters={"k": 1}),)},
+        {"inputs": (Tensor("x", Datatype.FP32, (2,), PLACE),)},
+        {"version": "v" * 5000},
+    ],
+)
+def test_a_request_with_more_than_tensors_is_not_cached(fields: dict[str, Any]) -> None:
+    request = InferRequest(**{"model": "m", "inputs": (tensor([1.0]),), **fields})
+    assert request_leads(request) is None
+
+
+def test_a_large_message_stays_in_pieces() -> None:
+    large = Tensor.from_numpy("x", np.arange(1 << 16, dtype=np.float32))
+    call, _ = encode_call(InferRequest("m", (large, tensor([1.0], "z"))), None)
+    assert any(part is large.data for part in call.parts)
+    written = service_pb2.ModelInferRequest.FromString(bytes(call.whole))
+    assert [bytes(raw) for raw in written.raw_input_contents] == [
+        bytes(large.view),
+        np.float32(1).tobytes(),
+    ]
+
+
+def test_a_repeated_answer_has_its_own_bytes() -> None:
+    for values in (b"abcdefgh", b"ijklmnop"):
+        reply = answer([values, values[::-1]], model_version="3")
+        response = read(reply)
+        assert (response.model, response.version) == ("m", "3")
+        assert [(each.name, bytes(each.view)) for each in response.outputs] == [
+            ("y0", values),
+            ("y1", values[::-1]),
+        ]
+        # views of the message
+        assert all(each.view.obj is reply.message for each in response.outputs)
+
+
+def test_a_known_answer_of_another_size_is_refused() -> None:
+    read(answer([b"abcdefgh"]))
+    with pytest.raises(InferenceError) as caught:
+        read(answer([b"abcd"]))
+    assert caught.value.code is ErrorCode.BAD_UPSTREAM and "'y0'" in caught.value.message
+
+
+def test_a_known_answer_with_other_contents_is_refused() -> None:
+    outputs = [{"name": "y0", "datatype": "FP32", "shape": [1, 2]}]
+    read(answer([b"abcdefgh"], outputs=outputs))
+    with pytest.raises(InferenceError, match="1 outputs, but 2 raw_output_contents"):
+        read(answer([b"abcdefgh", b"abcdefgh"], outputs=outputs))
+
+
+@pytest.mark.parametrize("fields", [{"id": "7"}, {"parameters": {"k": {"int64_param": 1}}}])
+def test_a_unique_answer_is_not_cached(fields: dict[str, Any]) -> None:
+    known = KnownAnswers()
+    head = RESPONSE(model_name="m", **fields)
+    known.remember(head.SerializeToString(), head)
+    assert known.response(head.SerializeToString(), []) is None
+
+
+def test_the_oldest_answer_leaves() -> None:
+    known = KnownAnswers()
+    for number in range(300):
+        head = RESPONSE(model_name="m", model_version=str(number))
+        known.remember(head.SerializeToString(), head)
+    assert known.response(RESPONSE(model_name="m", model_version="0").SerializeToString(), []) is None
+    last = known.response(RESPONSE(model_name="m", model_version="299").SerializeToString(), [])
+    assert last is not None and last.version == "299"
