@@ -52,7 +52,8 @@ class HttpAnswer:
 @dataclass(slots=True)
 class HttpCall:
     """An HTTP request to send to an upstream: ``parts`` are its body. ``repeatable``: sending it twice is
-    safe, as it is for every GET."""
+    safe, as it is for every GET. A body that is still arriving goes on with ``rest``, which is read as fast
+    as the upstream takes it; ``length`` is its size with ``parts``, None if that is not known."""
 
     method: str
     path: str
@@ -61,6 +62,8 @@ class HttpCall:
     parts: Sequence[Buffer] = ()
     context: Context = field(default_factory=Context)
     repeatable: bool = False
+    rest: AsyncIterator[Buffer] | None = None
+    length: int | None = None
     ascii_headers: ClassVar[bool] = False
 
     def add_headers(self, headers: Mapping[str, str]) -> None:
@@ -200,6 +203,8 @@ class FramedRequest:
     parts: Sequence[Buffer] = ()
     context: Context = field(default_factory=Context)
     repeatable: bool = False
+    rest: AsyncIterator[Buffer] | None = None
+    length: int | None = None
     ascii_headers: ClassVar[bool] = False
 
     def add_headers(self, headers: Mapping[str, str]) -> None:

@@ -9,6 +9,7 @@ from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.brpc.client import BrpcConnectionClient
 from interlingua.protocols.transport.framed.client import PooledFramedClient
 from interlingua.protocols.transport.grpc.client import GrpcChannelClient
+from interlingua.protocols.transport.http.client import PooledHttpClient
 from interlingua.protocols.wire import BrpcClient, FramedClient, GrpcClient, HttpClient
 
 Client = HttpClient | GrpcClient | BrpcClient | FramedClient
@@ -32,9 +33,14 @@ class Connect(Protocol):
 
 
 def _http_library(url: Url, **options: Any) -> Client:
-    from interlingua.protocols.transport.http.client import PooledHttpClient
+    from interlingua.protocols.transport.http.library_client import AiohttpClient
 
-    return PooledHttpClient(url, **options)
+    return AiohttpClient(url, **options)
+
+
+def _http_native(url: Url, **options: Any) -> Client:
+    # our own client has no TLS
+    return _http_library(url, **options) if url.scheme == "https" else PooledHttpClient(url, **options)
 
 
 def _grpc_library(url: Url, **options: Any) -> Client:
@@ -44,6 +50,7 @@ def _grpc_library(url: Url, **options: Any) -> Client:
 
 
 CLIENTS: Mapping[tuple[str, str], Connect] = {
+    ("http", "native"): _http_native,
     ("http", "library"): _http_library,
     ("grpc", "native"): GrpcChannelClient,
     ("grpc", "library"): _grpc_library,
@@ -52,14 +59,7 @@ CLIENTS: Mapping[tuple[str, str], Connect] = {
 }
 """By transport and engine: ``native`` is this project's own, ``library`` that of aiohttp or grpcio."""
 
-DEFAULT_ENGINE: Mapping[str, str] = {
-    "http": "library",
-    "grpc": "native",
-    "brpc": "native",
-    "tcp": "native",
-}
 
-
-def client_of(transport: str, engine: str | None = None) -> Connect:
-    """What makes clients for ``transport``; ``engine`` None is the default one."""
-    return CLIENTS[transport, engine or DEFAULT_ENGINE[transport]]
+def client_of(transport: str, engine: str = "native") -> Connect:
+    """What makes clients for ``transport``."""
+    return CLIENTS[transport, engine]

@@ -13,7 +13,6 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.section import Bytes, Seconds, Section, Text
-from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.references import (
@@ -196,9 +195,9 @@ class UpstreamOptions(Section):
     strict: bool = False
     """Refuse a request with a field that the dialect does not carry (a parameter, a sequence, a priority),
     instead of dropping and counting the field."""
-    engine: Engine | None = None
+    engine: Engine = "native"
     """Over http and grpc: the implementation of the protocol, this project's own or that of aiohttp and
-    grpcio. The default is `native` over grpc, `library` over http."""
+    grpcio."""
     connect_timeout_secs: Seconds = 5.0
     """The time limit for connecting."""
     request_timeout_secs: Seconds = 60.0
@@ -249,11 +248,7 @@ class UpstreamOptions(Section):
     @field_validator("engine")
     @classmethod
     def _engine(cls, value: str | None, info: ValidationInfo) -> str | None:
-        value = _over_http_or_grpc(value, info)
-        transport = info.data.get("transport")
-        if transport and value and (transport, value) not in CLIENTS:
-            raise ValueError(f"must not be {value}: there is no such client for transport {transport} yet")
-        return value
+        return _over_http_or_grpc(value, info)
 
     @field_validator("forward_headers", "headers")
     @classmethod

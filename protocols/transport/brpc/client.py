@@ -23,7 +23,7 @@ from interlingua.protocols.transport.brpc.frame import (
     write_request,
 )
 from interlingua.protocols.transport.connect import UnsentError, connect
-from interlingua.protocols.transport.grpc.deadlines import Deadlines
+from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.sockets import write_parts
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
 from interlingua.schemas import ErrorCode, InferenceError

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import cast
 
 from interlingua.protocols.transport.connect import reason_of
+from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors
 from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, CallBlocks, read_headers
-from interlingua.protocols.transport.grpc.deadlines import Deadlines
 from interlingua.protocols.transport.h2.client import ClientConnection
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.received import SharedReceiver

@@ -13,8 +13,8 @@ from typing import cast
 from urllib.parse import quote
 
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.call import GrpcCall, StreamCall, UnaryCall
-from interlingua.protocols.transport.grpc.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.headers import CallHeaders, read_headers, trailers_only
 from interlingua.protocols.transport.grpc.status import (
     KEEPALIVE_SECS,

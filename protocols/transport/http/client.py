@@ -1,43 +1,39 @@
-"""Sends requests to one HTTP upstream over connections that are kept.
+"""Sends requests to one HTTP upstream over connections that are kept, one request at a time on each.
 
-Exactly what it is given goes out: no header of its own beyond framing, no cookies, no redirects, no
-proxy from the environment.
+Exactly what it is given goes out: no header but framing and Host, no cookies, no redirects, no proxy from the
+environment. ``http.library_client`` does the same on aiohttp.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any
-
-import aiohttp
-from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
-from yarl import URL
+from collections.abc import AsyncGenerator
 
 from interlingua.protocols.content_coding import WINDOW_BITS, inflate
 from interlingua.protocols.transport.address import Url
-from interlingua.protocols.transport.http.body import READ_BYTES, read_body
-from interlingua.protocols.transport.http1.answer import size_of
-from interlingua.protocols.transport.sockets import JOINED_BYTES
+from interlingua.protocols.transport.connect import UnsentError, connect
+from interlingua.protocols.transport.deadlines import Deadlines
+from interlingua.protocols.transport.http.client_connection import HttpClientConnection, Received
+from interlingua.protocols.transport.http.client_errors import HttpClientErrors, unwritable
+from interlingua.protocols.transport.http1.answer import total_size
+from interlingua.protocols.transport.http1.reply_headers import ReplyHeaders
+from interlingua.protocols.transport.http1.request import RequestHeads
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import InferenceError
 
 KEEP_SECS = 4.0
 """How long an idle connection is kept: less than the 5 seconds after which uvicorn, under KServe and
 MLServer, closes its end, so that the two seldom meet half way."""
 
-_OWN_HEADERS = ("User-Agent", "Content-Type", "Accept", "Accept-Encoding")
-"""What aiohttp would add by itself."""
+_REPEATABLE = frozenset({"GET", "HEAD"})
+_DEFAULT_PORT = ":80"
+"""The port that Host leaves out (RFC 9110, 4.2.1)."""
 
 
 class PooledHttpClient:
-    """An ``HttpClient``: a pool of connections to ``url``, opened as they are needed; ``at`` is the numeric
-    address of its host, where that has been looked up."""
+    """An ``HttpClient``: a pool of connections to ``url``, opened on demand; ``at`` is the numeric address of
+    its host, if known."""
 
     def __init__(
         self,
@@ -47,251 +43,175 @@ class PooledHttpClient:
         max_response_bytes: int | None = None,
         at: str = "",
     ) -> None:
-        self._url = url
-        self._limit = max_response_bytes
+        address = url.address
+        self._address = address
+        self._host = at or address.host
         self._connect_secs = connect_timeout_secs
-        host = "unix" if url.address.path else str(url.address)
-        self._prefix = f"{url.scheme or 'http'}://{host}{url.base}"
-        self._at = at
-        self._session: aiohttp.ClientSession | None = None
+        self._limit = max_response_bytes
+        self._errors = HttpClientErrors(url, max_response_bytes)
+        host = "unix" if address.path else str(address).removesuffix(_DEFAULT_PORT)
+        self._heads = RequestHeads(host, url.base)
+        self._idle: list[HttpClientConnection] = []
+        self._open: set[HttpClientConnection] = set()
+        self._deadlines: Deadlines
+        self._sweeping: asyncio.TimerHandle | None = None
 
     async def send(self, request: HttpCall) -> HttpReply:
         """Send and read the whole reply; errors are those of ``HttpClient``.
 
-        A connection that was kept may have been closed by the other side just as the request went
-        out. Where no byte of a reply came and the request is ``repeatable``, it is sent once more;
-        aiohttp does the same for a GET. Nothing else is repeated.
+        A connection that was kept may have been closed by the server just as the request went out. If no byte
+        of a reply came and the request is ``repeatable``, it is sent once more, on a new connection.
         """
-        with self._mapped_errors():
-            async with _until(request.context.deadline):
-                trace = SimpleNamespace(reused=False)
-                try:
-                    return await self._exchange(request, trace)
-                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                    if not (trace.reused and request.repeatable):
-                        raise
-                    return await self._exchange(request, SimpleNamespace())
+        kept = self._kept()
+        while True:
+            connection = kept or await self._connect(request)
+            waiter = self._request(connection, request, streamed=False)
+            try:
+                headers, body = await waiter
+                break
+            except ConnectionFailedError:
+                if kept is None or connection.heard or not _repeatable(request):
+                    raise
+                kept = None
+            except BaseException:
+                connection.cancel(waiter)
+                raise
+        if "content-encoding" in headers.headers:
+            body = self._decoded(headers, body)
+        return HttpReply(headers.status, headers.headers, body)
 
     async def stream(self, request: HttpCall) -> AsyncGenerator[HttpReply, None]:
-        """Send and give the pieces of the reply as they come; errors are those of ``HttpClient``."""
-        deadline = request.context.deadline
-        with self._mapped_errors():
-            # each wait sets the deadline: the caller's code runs in between
-            async with _until(deadline):
-                response = await self._request(request, SimpleNamespace())
-            status, headers = response.status, response.headers
-            try:
-                if status != 200 or self._coding(response):
-                    async with _until(deadline):
-                        whole = await self._read(response)
-                    if whole:
-                        yield HttpReply(status, headers, whole)
-                else:
-                    size = 0
-                    while True:
-                        with _ending_with_its_connection(response):
-                            async with _until(deadline):
-                                piece = await response.content.readany()
-                        if not piece:
-                            break
-                        size += len(piece)
-                        if self._limit is not None and size > self._limit:
-                            raise self._too_large(size)
-                        yield HttpReply(status, headers, piece)
-                yield HttpReply(status, headers, b"")
-            finally:
-                # one that was read to its end has given its connection back before
-                response.close()
+        """Send and give the pieces of the reply as they come; errors are those of ``HttpClient``. A reply
+        that is not a success, or is compressed, comes whole."""
+        connection = self._kept() or await self._connect(request)
+        size, pieces, ended = 0, [], False
+        waiter = self._request(connection, request, streamed=True)
+        try:
+            while not ended:
+                headers, piece = await waiter
+                size += len(piece)
+                ended = not piece
+                if self._limit is not None and size > self._limit:
+                    raise self._errors.too_large(size)
+                if headers.status != 200 or "content-encoding" in headers.headers:
+                    pieces.append(piece)
+                elif piece:
+                    yield HttpReply(headers.status, headers.headers, piece)
+                if not ended:
+                    waiter = self._more(connection)
+            if any(pieces):
+                body = self._decoded(headers, b"".join(pieces))
+                yield HttpReply(headers.status, headers.headers, body)
+            yield HttpReply(headers.status, headers.headers, b"")
+        finally:
+            if ended:
+                connection.release()
+            else:
+                connection.abort()
 
     async def close(self) -> None:
-        """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
+        """Close the connections; requests that run fail."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._open:
+            self._deadlines.cancel()
+        for connection in tuple(self._open):
+            connection.abort()
+        await asyncio.sleep(0)  # aborted connections are notified in the next turn
 
-    async def _exchange(self, request: HttpCall, trace: SimpleNamespace) -> HttpReply:
-        async with await self._request(request, trace) as response:
-            return HttpReply(response.status, response.headers, await self._read(response))
+    # requests
 
-    async def _request(self, request: HttpCall, trace: SimpleNamespace) -> aiohttp.ClientResponse:
-        """Send, and read the head of the reply."""
-        if self._session is None:
-            self._session = self._open()
-        # a base path is an address of its own; "/" adds nothing to it
-        path = "" if request.path == "/" and self._url.base else request.path
-        target = f"{self._prefix}{path}"
-        if request.query:
-            target = f"{target}?{request.query}"
-        return await self._session.request(
-            request.method,
-            URL(target, encoded=True),
-            data=_Parts(request.parts) if request.parts else None,
-            headers=request.headers,
-            allow_redirects=False,
-            trace_request_ctx=trace,
-        )
+    def _request(self, connection: HttpClientConnection, request: HttpCall, *, streamed: bool) -> Received:
+        """Send ``request`` on ``connection``. Raises MALFORMED for what HTTP has no form for, and
+        DEADLINE_EXCEEDED."""
+        parts, method, deadline = request.parts, request.method, request.context.deadline
+        if deadline is not None and deadline <= time.monotonic():
+            self._keep(connection)
+            raise self._errors.timed_out()
+        size = total_size(parts) if parts else 0
+        length: int | None = size
+        if request.rest is not None:
+            length = request.length
+            if length is None and size:
+                parts = (b"%x\r\n" % size, *parts, b"\r\n")
+                size = total_size(parts)
+        try:
+            head = self._heads.write(method, request.path, request.query, request.headers, length)
+        except ValueError as fault:
+            self._keep(connection)
+            raise unwritable(fault) from fault
+        connection.deadline = deadline
+        waiter = connection.request(head, parts, size, bodiless=method == "HEAD", streamed=streamed)
+        if request.rest is not None:
+            connection.send_rest(request.rest, chunked=length is None)
+        if deadline is not None:
+            self._deadlines.add(deadline)
+        return waiter
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        claimed = response.content_length
-        if claimed is not None and self._limit is not None and claimed > self._limit:
-            raise self._too_large(claimed)
-        with _ending_with_its_connection(response):
-            body = await read_body(response.content, self._limit, self._too_large)
-        coding = self._coding(response)
-        if not coding or not body:
+    def _more(self, connection: HttpClientConnection) -> Received:
+        waiter = connection.more()
+        if not waiter.done() and connection.deadline is not None:
+            self._deadlines.add(connection.deadline)
+        return waiter
+
+    def _decoded(self, headers: ReplyHeaders, body: Buffer) -> Buffer:
+        """The body without its content coding, unless that is one that no dialect asks for."""
+        coding = headers.headers.get("content-encoding", "").lower()
+        if not body or coding not in WINDOW_BITS:
             return body
         try:
             return inflate(coding, body, self._limit)
         except InferenceError as fault:
-            if fault.code is ErrorCode.TOO_LARGE:
-                raise self._too_large(None) from fault
-            raise self._error(ErrorCode.BAD_UPSTREAM, f"answered badly: {fault.message}") from fault
+            raise self._errors.bad_coding(fault) from fault
 
-    @staticmethod
-    def _coding(response: aiohttp.ClientResponse) -> str:
-        """How the body is compressed; empty for an identity body or an unknown coding."""
-        coding = response.headers.get("Content-Encoding", "").lower()
-        return coding if coding in WINDOW_BITS else ""
+    # connections
 
-    def _open(self) -> aiohttp.ClientSession:
-        path = self._url.address.path
-        options: dict[str, Any] = {"limit": 0, "keepalive_timeout": KEEP_SECS}
-        if path:
-            connector: aiohttp.BaseConnector = aiohttp.UnixConnector(path, **options)
-        else:
-            resolver = _Known(self._at) if self._at else None
-            connector = aiohttp.TCPConnector(resolver=resolver, **options)
-        # aiohttp's only way to distinguish a kept connection from a new one
-        tracing = aiohttp.TraceConfig()
-        tracing.on_connection_reuseconn.append(_mark_as_reused)
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_secs),
-            auto_decompress=False,
-            skip_auto_headers=_OWN_HEADERS,
-            read_bufsize=READ_BYTES,
-            max_line_size=1 << 16,
-            max_field_size=1 << 16,
-            trace_configs=[tracing],
-        )
+    def _kept(self) -> HttpClientConnection | None:
+        """The idle connection that was used last."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+            connection.abort()
+        return None
 
-    @contextmanager
-    def _mapped_errors(self) -> Iterator[None]:
-        """Whatever goes wrong in the block, as an ``InferenceError``."""
+    async def _connect(self, request: HttpCall) -> HttpClientConnection:
+        """Open a connection for ``request``."""
+        deadline = request.context.deadline
+        left = None if deadline is None else deadline - time.monotonic()
         try:
-            yield
-        except aiohttp.ServerTimeoutError as late:
-            words = f"gave no connection within {self._connect_secs:g} seconds"
-            raise self._failure(words, sent=False) from late
+            async with asyncio.timeout(left):
+                connection = await connect(self._address, self._host, self._connection, self._connect_secs)
         except TimeoutError as late:
-            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from late
-        except aiohttp.ClientConnectorError as fault:
-            raise self._failure(f"cannot be reached: {_reason(fault)}", sent=False) from fault
-        except aiohttp.ClientPayloadError as fault:
-            raise self._failure("broke off in the middle of its answer") from fault
-        except (aiohttp.ClientConnectionError, ConnectionError) as fault:
-            raise self._failure("closed the connection without an answer") from fault
-        except ValueError as fault:  # a line break in a header, say
-            raise InferenceError(
-                ErrorCode.MALFORMED, f"this request cannot be written as HTTP: {fault}"
-            ) from fault
-        except aiohttp.ClientError as fault:
-            reason = (getattr(fault, "message", "") or str(fault)).strip().partition("\n")[0]
-            words = f"does not speak HTTP: {reason.rstrip(':')}"
-            raise self._failure(words, ErrorCode.BAD_UPSTREAM) from fault
+            raise self._errors.timed_out() from late
+        except UnsentError as fault:
+            raise self._errors.failed(str(fault), sent=False) from fault
+        if not self._open:
+            self._deadlines = Deadlines(asyncio.get_running_loop(), self._open.__iter__)
+        self._open.add(connection)
+        return connection
 
-    def _failure(
-        self, what: str, code: ErrorCode = ErrorCode.UNAVAILABLE, *, sent: bool = True
-    ) -> ConnectionFailedError:
-        return ConnectionFailedError(code, f"the upstream at {self._url} {what}", sent=sent)
+    def _connection(self) -> HttpClientConnection:
+        return HttpClientConnection(self._errors, self._limit, self._keep, self._open.discard)
 
-    def _too_large(self, size: int | None) -> InferenceError:
-        what = "an answer" if size is None else f"an answer of {size} bytes"
-        return self._error(
-            ErrorCode.TOO_LARGE,
-            f"gave {what}, more than the {self._limit} that max_response_bytes of this upstream allows",
-        )
+    def _keep(self, connection: HttpClientConnection) -> None:
+        """Keep a connection for the next request."""
+        loop = asyncio.get_running_loop()
+        connection.deadline, connection.idle_since = None, time.monotonic()
+        self._idle.append(connection)
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(KEEP_SECS, self._sweep)
 
-    def _error(self, code: ErrorCode, what: str) -> InferenceError:
-        return InferenceError(code, f"the upstream at {self._url} {what}")
+    def _sweep(self) -> None:
+        """Close what has been idle for long; those that were used last are at the end."""
+        self._sweeping = None
+        long_ago = time.monotonic() - KEEP_SECS
+        while self._idle and self._idle[0].idle_since <= long_ago:
+            self._idle.pop(0).abort()
+        if self._idle:
+            left = self._idle[0].idle_since - long_ago
+            self._sweeping = asyncio.get_running_loop().call_later(left, self._sweep)
 
 
-class _Known(AbstractResolver):
-    """Finds every host at one address, so that the host keeps its name in requests."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        """The address."""
-        kind = socket.AF_INET6 if ":" in self._address else socket.AF_INET
-        flags = socket.AI_NUMERICHOST
-        return [
-            ResolveResult(hostname=host, host=self._address, port=port, family=kind, proto=0, flags=flags)
-        ]
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-class _Parts(aiohttp.Payload):
-    """A body in parts, of a known size, that can be sent again."""
-
-    def __init__(self, parts: Sequence[Buffer]) -> None:
-        super().__init__(parts, content_type="application/octet-stream")
-        self._parts = parts
-        self._size = self._bytes = sum(map(size_of, parts))
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write the parts: small ones together, large ones as they are."""
-        if self._bytes <= JOINED_BYTES:
-            await writer.write(b"".join(self._parts))
-        else:
-            for part in self._parts:
-                if size_of(part):
-                    await writer.write(part)
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """For aiohttp's debugging: nothing here is text."""
-        return repr(self)
-
-
-@contextmanager
-def _ending_with_its_connection(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Fail the body when its connection ends. aiohttp closes a connection on which the chunks break,
-    and then leaves the reader of that body waiting."""
-    connection = response.connection
-    closed = (
-        connection.protocol.closed if connection is not None and connection.protocol is not None else None
-    )
-
-    def fail(_: asyncio.Future[None]) -> None:
-        if not response.content.is_eof() and response.content.exception() is None:
-            response.content.set_exception(aiohttp.ClientPayloadError("the chunks break"))
-
-    if closed is not None:
-        closed.add_done_callback(fail)
-    try:
-        yield
-    finally:
-        if closed is not None:
-            closed.remove_done_callback(fail)
-
-
-def _until(deadline: float | None) -> asyncio.Timeout:
-    """Bounds the block to ``deadline``, a time of ``time.monotonic()``."""
-    return asyncio.timeout(None if deadline is None else deadline - time.monotonic())
-
-
-def _reason(fault: aiohttp.ClientConnectorError) -> str:
-    """Why there is no connection: the system's words, without the address that we name anyway."""
-    cause = getattr(fault, "os_error", None) or fault
-    number = cause.errno
-    return os.strerror(number) if number is not None and number > 0 else str(cause.strerror or cause)
-
-
-async def _mark_as_reused(session: aiohttp.ClientSession, context: SimpleNamespace, parameters: Any) -> None:
-    if context.trace_request_ctx is not None:
-        context.trace_request_ctx.reused = True
+def _repeatable(request: HttpCall) -> bool:
+    return request.rest is None and (request.repeatable or request.method in _REPEATABLE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+from interlingua.protocols.transport.gather import GatheredWrite, set_limits
 from interlingua.protocols.transport.http1.answer import BODILESS, flat, head_of, size_of, total_size
 from interlingua.protocols.transport.sockets import JOINED_BYTES
 from interlingua.protocols.transport.stall import StallWatch
@@ -19,6 +20,7 @@ class AnswerWriter:
     ones, to HEAD, without their bodies."""
 
     def __init__(self, transport: asyncio.Transport, stall_secs: float) -> None:
+        set_limits(transport)
         self._transport = transport
         self._stall = StallWatch(transport, stall_secs)
         self._writable: asyncio.Future[None] | None = None
@@ -47,11 +49,19 @@ class AnswerWriter:
             finally:
                 self._stall.cancel()
 
+    async def finish(self, rest: GatheredWrite) -> None:
+        """Write ``rest``, no faster than the client reads it. Raises ``ConnectionError`` where it is gone."""
+        await self.drain()
+        while not rest.write():
+            await self.drain()
+            self._check_client()
+        await self.drain()
+
     def whole(
         self, answer: HttpAnswer, parts: Sequence[Buffer], minor: int, *, keep_alive: bool, bodiless: bool
-    ) -> None:
-        """Write an answer that has all of its ``parts``. Raises ``ConnectionError`` where the client is
-        gone."""
+    ) -> GatheredWrite | None:
+        """Write an answer that has all of its ``parts``. Returns what is left to :meth:`finish`. Raises
+        ``ConnectionError`` where the client is gone."""
         self._check_client()
         size = total_size(parts)
         bodiless = bodiless or not size
@@ -65,10 +75,10 @@ class AnswerWriter:
         elif size <= JOINED_BYTES:
             write(b"".join((head, *parts)))
         else:
-            write(head)
-            for part in parts:
-                if piece := flat(part):
-                    write(piece)
+            outgoing = GatheredWrite(self._transport, (head, *parts))
+            if not outgoing.write():
+                return outgoing
+        return None
 
     async def stream(
         self,

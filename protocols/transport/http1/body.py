@@ -1,4 +1,4 @@
-"""Assembles the body of an HTTP/1 request from the pieces that arrive, by its length or by chunks (RFC 9112,
+"""Assembles the body of an HTTP/1 message from the pieces that arrive, by its length or by chunks (RFC 9112,
 6 and 7).
 
 Memory grows with what arrives, not with what the headers claim. No I/O; the caller checks the size against
@@ -108,6 +108,44 @@ class _Pieces:
         """All of them."""
         return b"".join(self._parts)
 
+    def take(self) -> bytes:
+        """All of them, which are kept no longer. ``size`` still counts them."""
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+
+class UnchunkedBody:
+    """A body of ``length`` bytes, or one that ends with its connection (None), which is read while it
+    arrives."""
+
+    missing = 0
+    """It is not received in place."""
+
+    def __init__(self, length: int | None) -> None:
+        self._length = length
+        self._pieces = _Pieces()
+        self.complete = length == 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes have arrived."""
+        return self._pieces.size
+
+    def feed(self, data: bytes | bytearray, at: int) -> int:
+        """Take the bytes of the body from ``data[at:]``. Returns where they end."""
+        end = len(data)
+        if self._length is not None:
+            end = min(end, at + self._length - self.size)
+            self.complete = self.size + end - at == self._length
+        self._pieces.add(data[at:end] if at or end < len(data) else data)
+        return end
+
+    def take(self) -> bytes:
+        """The bytes that have arrived since the last time."""
+        return self._pieces.take()
+
+    whole = take
+
 
 class ChunkedBody:
     """A chunked body (RFC 9112, 7.1). Extensions and trailers are ignored."""
@@ -137,6 +175,10 @@ class ChunkedBody:
     def whole(self) -> bytes:
         """The body, once it is complete."""
         return self._pieces.join()
+
+    def take(self) -> bytes:
+        """The bytes that have arrived since the last time."""
+        return self._pieces.take()
 
     def _chunk(self, data: bytes | bytearray, at: int) -> int:
         wanted = self._left - 2

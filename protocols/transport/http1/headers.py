@@ -1,4 +1,5 @@
-"""Parses the request line and headers of an HTTP/1 request, on llhttp by way of httptools.
+"""Parses the request line and headers of an HTTP/1 request, on llhttp by way of httptools. ``reply_headers``
+does the same for answers.
 
 llhttp runs without its leniencies (but one on demand): lines end with CR LF (RFC 9112, 2.2), none is folded
 (5.2), Content-Length is a single number (6.3). Further rules are checked here. No I/O, no body.
@@ -24,12 +25,14 @@ MAX_FIELDS = 256
 END = b"\r\n\r\n"
 """The end of a header section."""
 
+Parser = httptools.HttpRequestParser | httptools.HttpResponseParser
+
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
-_VERSIONS = {"1.0": 0, "1.1": 1}
+VERSIONS = {"1.0": 0, "1.1": 1}
 
 
 class HeadersError(ValueError):
-    """The input is not the header section of a request; the text is for the client."""
+    """The input is not the header section of a message; the text is for the peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +57,16 @@ class RequestHeaders:
 class HeaderProbe:
     """Checks a header section that is not complete, so that malformed input is refused at once."""
 
-    def __init__(self, accept_te_with_length: bool = False) -> None:
-        self._parser = _parser(self, accept_te_with_length)
+    def __init__(self, parser: Parser, message: str = "request") -> None:
+        self._parser = parser
+        self._message = message
         self.seen = 0
 
     def check(self, data: bytes | bytearray) -> None:
         """Go on with ``data``, everything that has arrived so far. Raises ``HeadersError``."""
         if len(data) > MAX_HEADERS_BYTES:
-            raise HeadersError(f"the head of the request has more than {MAX_HEADERS_BYTES} bytes")
-        _feed(self._parser, bytes(data[self.seen :]))
+            raise HeadersError(f"the head of the {self._message} has more than {MAX_HEADERS_BYTES} bytes")
+        feed(self._parser, bytes(data[self.seen :]))
         self.seen = len(data)
 
 
@@ -76,25 +80,26 @@ class HeaderFields(dict[str, str]):
         self.as_sent: dict[str, str] = {}
 
 
-class _Callbacks:
-    """llhttp's callbacks, and what they have collected."""
+class FieldCollector:
+    """llhttp's callbacks for the headers of a ``message``, and what they have collected. ``single``: the
+    headers that may not be repeated."""
+
+    message = "answer"
+    single = ""
 
     def __init__(self) -> None:
-        self.target = b""
         self.headers = HeaderFields()
         self.complete = False
         self._count = 0
 
-    def on_url(self, target: bytes) -> None:
-        self.target += target
-
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header. Raises ``HeadersError`` if it is too long, or one too many."""
         if len(name) + len(value) > MAX_FIELD_BYTES:
             shown = name[:80].decode()
             raise HeadersError(f"the header '{shown}' has more than {MAX_FIELD_BYTES} bytes")
         self._count += 1
         if self._count > MAX_FIELDS:
-            raise HeadersError(f"the request has more than {MAX_FIELDS} headers")
+            raise HeadersError(f"the {self.message} has more than {MAX_FIELDS} headers")
         written = name.decode()
         key = written.lower()
         if key != written:
@@ -103,23 +108,36 @@ class _Callbacks:
         earlier = self.headers.get(key)
         if earlier is None:
             self.headers[key] = text
-        elif key == "host":  # RFC 9112, 3.2
-            raise HeadersError("Duplicate 'Host' header in request.")
+        elif key == self.single:
+            raise HeadersError(f"Duplicate '{key.title()}' header in {self.message}.")
         else:
             self.headers[key] = f"{earlier}, {text}"
 
     def on_headers_complete(self) -> None:
+        """The header section has ended."""
         self.complete = True
+
+
+class _Request(FieldCollector):
+    message = "request"
+    single = "host"  # RFC 9112, 3.2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.target = b""
+
+    def on_url(self, target: bytes) -> None:
+        self.target += target
 
 
 def parse_headers(raw: bytes, accept_te_with_length: bool = False) -> RequestHeaders:
     """Parse ``raw``, exactly one header section. With ``accept_te_with_length`` it may have both
     Transfer-Encoding and Content-Length: the former counts, and the connection ends with the request (RFC
     9112, 6.1 and 6.3). Raises ``HeadersError``."""
-    fields = _Callbacks()
-    parser = _parser(fields, accept_te_with_length)
-    _feed(parser, raw)
-    minor = _VERSIONS.get(parser.get_http_version())
+    fields = _Request()
+    parser = request_parser(fields, accept_te_with_length)
+    feed(parser, raw)
+    minor = VERSIONS.get(parser.get_http_version())
     if minor is None or not fields.complete:
         raise HeadersError("the request is not of HTTP/1.0 or HTTP/1.1")
     headers = fields.headers
@@ -142,20 +160,22 @@ def parse_headers(raw: bytes, accept_te_with_length: bool = False) -> RequestHea
         minor,
         headers,
         # HTTP/1.0 has no chunked coding: a body that uses it may be framed wrongly (RFC 9112, 6.1)
-        _keeps_alive(headers.get("connection", ""), minor) and (coding is None or minor > 0) and not both,
+        keeps_alive(headers.get("connection", ""), minor) and (coding is None or minor > 0) and not both,
         int(headers.get("content-length", 0)) if coding is None else -1,
         minor > 0 and headers.get("expect", "").lower() == "100-continue",
     )
 
 
-def _parser(protocol: object, accept_te_with_length: bool) -> httptools.HttpRequestParser:
+def request_parser(protocol: object, accept_te_with_length: bool = False) -> httptools.HttpRequestParser:
+    """A parser of requests; see :func:`parse_headers`."""
     parser = httptools.HttpRequestParser(protocol)
     if accept_te_with_length:
         parser.set_dangerous_leniencies(lenient_chunked_length=True)
     return parser
 
 
-def _feed(parser: httptools.HttpRequestParser, data: bytes) -> None:
+def feed(parser: Parser, data: bytes) -> None:
+    """Parse ``data``. Raises ``HeadersError``."""
     try:
         parser.feed_data(data)
     except httptools.HttpParserUpgrade:
@@ -166,7 +186,7 @@ def _feed(parser: httptools.HttpRequestParser, data: bytes) -> None:
         raise HeadersError(f"not HTTP: {error}") from error
 
 
-def _keeps_alive(connection: str, minor: int) -> bool:
+def keeps_alive(connection: str, minor: int) -> bool:
     """Whether the connection persists (RFC 9112, 9.3)."""
     if not connection:
         return minor > 0

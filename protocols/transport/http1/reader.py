@@ -10,7 +10,13 @@ from __future__ import annotations
 import enum
 
 from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody
-from interlingua.protocols.transport.http1.headers import END, HeaderProbe, RequestHeaders, parse_headers
+from interlingua.protocols.transport.http1.headers import (
+    END,
+    HeaderProbe,
+    RequestHeaders,
+    parse_headers,
+    request_parser,
+)
 from interlingua.protocols.wire import Buffer
 
 _KNOWN_BYTES = 1 << 12
@@ -206,6 +212,6 @@ class RequestReader:
             self._data, self._at = data[at:], 0
             if not self._data:
                 return None
-            self._probe = probe = HeaderProbe(self._accept_te_with_length)
+            self._probe = probe = HeaderProbe(request_parser(None, self._accept_te_with_length))
         probe.check(self._data)
         return None

@@ -21,3 +21,11 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     chosen: str = request.param
     monkeypatch.setattr(peers, "ENGINE", chosen)
     return chosen
+
+
+@pytest.fixture(params=["native", "library"])
+def client_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The implementation of HTTP clients; tests that use it run with each."""
+    chosen: str = request.param
+    monkeypatch.setattr(peers, "CLIENT_ENGINE", chosen)
+    return chosen

@@ -18,6 +18,9 @@ LOOPBACK = parse_address("127.0.0.1:0")
 ENGINE: Literal["native", "library"] = "native"
 """Which engine HTTP is served on."""
 
+CLIENT_ENGINE = "native"
+"""The engine of HTTP clients."""
+
 
 @dataclass
 class HttpEcho:

@@ -9,22 +9,26 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from interlingua.protocols.transport.address import Address, Url, parse_url
-from interlingua.protocols.transport.http.client import PooledHttpClient
-from interlingua.protocols.wire import HttpAnswer, HttpCall
+from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.protocols.transport.http.library_client import AiohttpClient
+from interlingua.protocols.wire import HttpAnswer, HttpCall, HttpClient
 from interlingua.schemas import Context, ErrorCode, InferenceError
+from tests.protocols.transport import peers
 from tests.protocols.transport.peers import HttpEcho, serving
 
 MIB = 1 << 20
+pytestmark = pytest.mark.usefixtures("client_engine")
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def client(url: str | Address, **options: float) -> AsyncIterator[PooledHttpClient]:
-    made = PooledHttpClient(parse_url(str(url)), **options)  # type: ignore[arg-type]
+async def client(url: str | Address, **options: float) -> AsyncIterator[HttpClient]:
+    made: Any = CLIENTS["http", peers.CLIENT_ENGINE](parse_url(str(url)), **options)  # type: ignore[arg-type]
     try:
         yield made
     finally:
@@ -80,7 +84,7 @@ class TestWhatGoesOut:
         async with serving(handler) as server, client(f"http://{server.address}/base") as sender:
             request = HttpCall("POST", "/a%2Fb/%C3%A9", "x=%20", {"x-some": "Value"}, parts=(b"ab", b"cd"))
             reply = await sender.send(request)
-        assert (reply.status, reply.headers["X-Kind"], reply.body) == (200, "echo", b"abcd")
+        assert (reply.status, reply.headers["x-kind"], reply.body) == (200, "echo", b"abcd")
         (seen,) = handler.served
         assert (seen.method, seen.path, seen.query) == ("POST", "/base/a%2Fb/%C3%A9", "x=%20")
         assert {name.lower() for name in seen.headers} == {"host", "content-length", "x-some"}
@@ -297,4 +301,9 @@ class TestFailures:
             await asyncio.wait_for(ended.wait(), 10)
 
     async def test_close_without_a_request(self) -> None:
-        await PooledHttpClient(Url(Address("h", 1))).close()
+        await CLIENTS["http", peers.CLIENT_ENGINE](Url(Address("h", 1))).close()
+
+
+async def test_https_is_called_with_aiohttp() -> None:
+    """Our own client has no TLS."""
+    assert isinstance(CLIENTS["http", peers.CLIENT_ENGINE](parse_url("https://127.0.0.1:1")), AiohttpClient)

@@ -9,11 +9,11 @@ from contextlib import aclosing
 
 import pytest
 
-from interlingua.protocols.transport.http.client import PooledHttpClient
-from interlingua.protocols.wire import HttpReply
+from interlingua.protocols.wire import HttpClient, HttpReply
 from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.http.test_client import a_post, answering, behaving, client
 
+pytestmark = pytest.mark.usefixtures("client_engine")
 CHUNKED = b"HTTP/1.1 200 OK\r\nX-Kind: told\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
 
@@ -31,7 +31,7 @@ async def failure(*answer: bytes, **options: float) -> tuple[InferenceError, byt
     """The error at the end of a stream, and what came before."""
     come: list[bytes] = []
 
-    async def take(sender: PooledHttpClient) -> None:
+    async def take(sender: HttpClient) -> None:
         async for piece in sender.stream(a_post(b"x")):
             come.append(bytes(piece.body))
 

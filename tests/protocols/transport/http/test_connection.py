@@ -34,6 +34,9 @@ class Wire(asyncio.Transport):
     def write(self, data: Any) -> None:
         self.written += data
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
     def write_eof(self) -> None:
         self.close()
 

@@ -16,6 +16,7 @@ from interlingua.protocols.transport.http1.headers import (
     HeadersError,
     RequestHeaders,
     parse_headers,
+    request_parser,
 )
 
 
@@ -149,7 +150,7 @@ class TestChunksWithALength:
         raw = "\r\n".join(("POST / HTTP/1.1", "Host: x", *lines, "", "")).encode()
         told = parse_headers(raw, accept_te_with_length=True)
         assert (told.length, told.keep_alive, told.expects_continue) == (-1, False, True)
-        HeaderProbe(accept_te_with_length=True).check(raw[:-2])
+        HeaderProbe(request_parser(None, True)).check(raw[:-2])
         with pytest.raises(HeadersError):
             parse_headers(raw)
 
@@ -217,18 +218,18 @@ class TestWhatHasNotArrived:
     @pytest.mark.parametrize("raw", [b"\x16\x03\x01", b"GET / HTTP/1.1\nHost: x\n", b"SSH-2.0-x\r\n", b"{"])
     def test_what_can_be_no_head_is_refused_at_once(self, raw: bytes) -> None:
         with pytest.raises(HeadersError):
-            HeaderProbe().check(raw)
+            HeaderProbe(request_parser(None)).check(raw)
 
     def test_it_goes_on_where_it_was(self) -> None:
         raw = b"\r\nPOST /p HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 100 + b"\r\n"
-        scout = HeaderProbe()
+        scout = HeaderProbe(request_parser(None))
         for end in range(1, len(raw)):
             scout.check(raw[:end])
         with pytest.raises(HeadersError):
             scout.check(raw + b" folded")
 
     def test_it_does_not_grow_for_ever(self) -> None:
-        scout = HeaderProbe()
+        scout = HeaderProbe(request_parser(None))
         raw = b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * (MAX_HEADERS_BYTES // 6 - 6)
         scout.check(raw)
         with pytest.raises(HeadersError, match=f"more than {MAX_HEADERS_BYTES} bytes"):

@@ -1,4 +1,4 @@
-"""Ends the calls of one connection at their deadlines, with one timer: most deadlines come in order."""
+"""Ends calls at their deadlines, with one timer for all: most deadlines come in order."""
 
 from __future__ import annotations
 

@@ -1,0 +1,249 @@
+"""A connection to an HTTP upstream: the ``asyncio.Protocol`` around a ``ReplyReader``, one request at a
+time."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import cast
+
+from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
+from interlingua.protocols.transport.gather import GatheredWrite, set_limits
+from interlingua.protocols.transport.http.client_errors import HttpClientErrors
+from interlingua.protocols.transport.http1.body import BodyError
+from interlingua.protocols.transport.http1.headers import HeadersError
+from interlingua.protocols.transport.http1.reply_headers import ReplyHeaders
+from interlingua.protocols.transport.http1.reply_reader import BODY, IDLE, ReplyReader
+from interlingua.protocols.transport.sockets import JOINED_BYTES, send_at_once
+from interlingua.protocols.wire import Buffer
+
+Received = asyncio.Future[tuple[ReplyHeaders, Buffer]]
+"""The headers and the body of an answer, or a piece of a streamed one, which ends with an empty piece."""
+
+_HELD_BYTES = 1 << 18
+"""How much of a streamed answer is buffered before reading pauses."""
+
+_INPUT = select.POLLIN | select.POLLRDHUP
+
+
+class HttpClientConnection(asyncio.Protocol):
+    """``free`` is called when another request may follow, ``lost`` when the connection has ended.
+    ``deadline`` is that of the current request; ``heard``: a byte of its answer has arrived."""
+
+    def __init__(
+        self,
+        errors: HttpClientErrors,
+        limit: int | None,
+        free: Callable[[HttpClientConnection], None],
+        lost: Callable[[HttpClientConnection], None],
+    ) -> None:
+        self.deadline: float | None = None
+        self.idle_since = 0.0
+        self.heard = False
+        self.reader = ReplyReader()
+        self._errors = errors
+        self._limit = limit
+        self._free = free
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._waiter: Received | None = None
+        self._fault: Exception | None = None  # what ended the connection
+        self._writable: asyncio.Future[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._busy = self._streamed = self._direct = self._held = False
+
+    # called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The server has accepted it."""
+        self._transport = cast("asyncio.Transport", transport)
+        set_limits(self._transport)
+        send_at_once(transport)
+        self._poll = select.poll()
+        self._poll.register(transport.get_extra_info("socket").fileno(), _INPUT)
+
+    def data_received(self, data: bytes) -> None:
+        """Read an answer. Input that answers no request ends the connection."""
+        if not self._busy:
+            self.abort()
+            return
+        self.heard = True
+        reader = self.reader
+        begun = reader.state is BODY
+        try:
+            reader.receive(data)
+        except HeadersError as error:
+            self._fail(self._errors.foreign(str(error)))
+        except BodyError as error:
+            self._fail(self._errors.broken_off() if begun else self._errors.foreign(str(error)))
+        else:
+            self._advance()
+
+    def eof_received(self) -> None:
+        """The server has closed its side, which may end an answer."""
+        if self._busy and self.reader.end():
+            self._advance()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail the current request."""
+        if self._fault is None and not (self._busy and self.reader.complete):
+            begun = self.reader.state is BODY
+            self._fault = self._errors.broken_off() if begun else self._errors.unanswered()
+        if self._sending is not None:
+            self._sending.cancel()
+        self.resume_writing()
+        self._deliver()
+        self._lost(self)
+
+    def pause_writing(self) -> None:
+        """The server reads more slowly than we write."""
+        self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """It has read what was written."""
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    def body_buffer(self) -> memoryview:
+        """See ``BodyOwner``."""
+        return self.reader.body_buffer()
+
+    def body_received(self, count: int) -> None:
+        """See ``BodyOwner``."""
+        self.reader.body_filled(count)
+        if self.reader.complete:
+            self._advance()
+
+    # called by the client
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request may go out: nothing has arrived since the last answer, not even an end."""
+        return not self._transport.is_closing() and not self._poll.poll(0)
+
+    def request(
+        self, head: bytes, parts: Sequence[Buffer], size: int, *, bodiless: bool, streamed: bool
+    ) -> Received:
+        """Send a request with a body of ``parts``, ``size`` bytes together. The future raises
+        ``InferenceError``."""
+        self._busy, self.heard, self._streamed = True, False, streamed
+        self.reader.begin(bodiless=bodiless, streamed=streamed)
+        if size <= JOINED_BYTES:
+            self._transport.write(b"".join((head, *parts)) if size else head)
+        else:
+            outgoing = GatheredWrite(self._transport, (head, *parts))
+            if not outgoing.write():
+                self._sending = self._loop.create_task(self._send(outgoing))
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
+
+    def more(self) -> Received:
+        """The next piece of a streamed answer."""
+        self._waiter = waiter = self._loop.create_future()
+        self._deliver()
+        return waiter
+
+    def send_rest(self, rest: AsyncIterator[Buffer], *, chunked: bool) -> None:
+        """Send the rest of a body as it comes, no faster than the server reads."""
+        self._sending = self._loop.create_task(self._send_rest(self._sending, rest, chunked))
+
+    def expire(self) -> None:
+        """The deadline has passed. Between two pieces that is not an error yet."""
+        if self._waiter is not None:
+            self._fail(self._errors.timed_out())
+
+    def release(self) -> None:
+        """The answer is read. The connection closes if no other can follow, or if it came before the request
+        was sent (RFC 9112, 9.5)."""
+        self._busy = False
+        sending, self._sending = self._sending, None
+        sent = not self._transport.get_write_buffer_size() and (sending is None or sending.done())
+        if sent and self.reader.state is IDLE:
+            self._free(self)
+            return
+        if sending is not None:
+            sending.cancel()
+        self.abort()
+
+    def cancel(self, waiter: Received) -> None:
+        """End the request of ``waiter``, if it still runs."""
+        if self._waiter is waiter:
+            self._waiter = None
+            self.abort()
+
+    def abort(self) -> None:
+        """Close the socket now."""
+        self._transport.abort()
+
+    # inside
+
+    def _advance(self) -> None:
+        """More of the answer has arrived."""
+        reader = self.reader
+        if self._streamed:
+            self._deliver()
+            if self._waiter is None and reader.untaken > _HELD_BYTES and not self._held:
+                self._held = True
+                self._transport.pause_reading()
+        elif reader.complete:
+            if self._limit is not None and len(reader.body) > self._limit:
+                self._fail(self._errors.too_large(len(reader.body)))
+                return
+            if self._direct:
+                self._direct = False
+                self._transport.set_protocol(self)
+            self._deliver()
+            self.release()
+        elif self._limit is not None and reader.size > self._limit:
+            self._fail(self._errors.too_large(reader.size))
+        elif reader.missing >= DIRECT_BYTES and not self._direct:
+            self._direct = True
+            self._transport.set_protocol(DirectBody(self))
+
+    def _deliver(self) -> None:
+        """Give the waiter what has arrived, or the fault."""
+        waiter, reader = self._waiter, self.reader
+        if waiter is None or waiter.done():
+            return
+        body: Buffer = reader.take() if self._streamed else reader.body
+        if self._held:
+            self._held = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+        if self._fault is not None and not (self._streamed and body):
+            self._waiter = None
+            waiter.set_exception(self._fault)
+        elif body or reader.complete:
+            self._waiter = None
+            waiter.set_result((reader.headers, body))
+
+    def _fail(self, fault: Exception) -> None:
+        """End the connection, and the request with ``fault``."""
+        self._fault = fault
+        self._deliver()
+        self.abort()
+
+    async def _send(self, outgoing: GatheredWrite) -> None:
+        """Send the rest of a body that the socket did not take at once."""
+        while not outgoing.write():
+            if self._writable is not None:
+                await self._writable
+
+    async def _send_rest(
+        self, before: asyncio.Task[None] | None, rest: AsyncIterator[Buffer], chunked: bool
+    ) -> None:
+        try:
+            if before is not None:
+                await before
+            async for piece in rest:
+                size = memoryview(piece).nbytes
+                if not size:
+                    continue
+                ends = (b"%x\r\n" % size, b"\r\n") if chunked else (b"", b"")
+                await self._send(GatheredWrite(self._transport, (ends[0], piece, ends[1])))
+            if chunked:
+                self._transport.write(b"0\r\n\r\n")
+        except Exception as fault:
+            self._fail(fault)

@@ -1,0 +1,111 @@
+"""Parses the status line and headers of an HTTP/1 answer, and determines how its body is delimited (RFC 9112,
+6.3).
+
+Lines may end with a bare LF (RFC 9112, 2.2) and header values may be folded (5.2), as old servers write them.
+No I/O, no body.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import httptools
+
+from interlingua.protocols.transport.http1.answer import BODILESS
+from interlingua.protocols.transport.http1.headers import (
+    MAX_FIELD_BYTES,
+    MAX_FIELDS,
+    VERSIONS,
+    FieldCollector,
+    HeadersError,
+    feed,
+    keeps_alive,
+)
+
+END = re.compile(rb"\n\r?\n")
+"""The end of a header section."""
+
+CHUNKED, UNTIL_CLOSE = -1, -2
+"""Lengths of bodies that have none."""
+
+SWITCHING_PROTOCOLS = 101
+
+_TEXT = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
+_USUAL = re.compile(
+    rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: %b)?\r\n((?:[!#$%%&'*+\-.^_`|~0-9A-Za-z]+:%b\r\n)*)\r\n"
+    % (_TEXT, _TEXT)
+)
+"""An answer by the grammar of RFC 9112, 4 and 5, which takes no parser."""
+
+_LENGTH = re.compile(r"[0-9]{1,18}", re.ASCII)
+_FOLD = re.compile(r"[\r\n][ \t\r\n]*")
+_FIELD = re.compile(r"([^:]+):[ \t]*([^\r]*?)[ \t]*\r\n")
+
+
+# not frozen: that costs a microsecond
+@dataclass(slots=True)
+class ReplyHeaders:
+    """An answer up to its body. It depends on its bytes ``raw`` alone, so equal bytes need no parsing.
+    ``headers`` have names in lower case; ``length`` is that of the body, CHUNKED or UNTIL_CLOSE."""
+
+    raw: bytes
+    status: int
+    headers: Mapping[str, str]
+    keep_alive: bool
+    length: int
+
+
+def reply_parser(protocol: object) -> httptools.HttpResponseParser:
+    """A parser of answers."""
+    parser = httptools.HttpResponseParser(protocol)
+    parser.set_dangerous_leniencies(lenient_headers=True, lenient_optional_cr_before_lf=True)
+    return parser
+
+
+def parse_reply_headers(raw: bytes) -> ReplyHeaders:
+    """Parse ``raw``, exactly one header section. Raises ``HeadersError``."""
+    usual = _USUAL.fullmatch(raw) if len(raw) <= MAX_FIELD_BYTES else None
+    if usual is None:
+        return _parse(raw)
+    fields = _FIELD.findall(usual[3].decode("utf-8", "surrogateescape"))
+    headers = {}
+    for name, value in fields:
+        headers[name.lower()] = value
+    length = headers.get("content-length", "0")
+    if len(headers) < len(fields) or len(fields) > MAX_FIELDS or not _LENGTH.fullmatch(length):
+        return _parse(raw)
+    return _framed(raw, int(usual[2]), headers, int(usual[1]))
+
+
+def _parse(raw: bytes) -> ReplyHeaders:
+    """The same for answers that need llhttp's care."""
+    fields = FieldCollector()
+    parser = reply_parser(fields)
+    feed(parser, raw)
+    minor = VERSIONS.get(parser.get_http_version())
+    if minor is None or not fields.complete:
+        raise HeadersError("the answer is not of HTTP/1.0 or HTTP/1.1")
+    for name, value in fields.headers.items():
+        if "\0" in value:  # RFC 9110, 5.5
+            raise HeadersError(f"the header '{name}' has a NUL")
+        fields.headers[name] = _FOLD.sub(" ", value)
+    return _framed(raw, parser.get_status_code(), fields.headers, minor)
+
+
+def _framed(raw: bytes, status: int, headers: Mapping[str, str], minor: int) -> ReplyHeaders:
+    """How the body is delimited, and whether the connection persists (RFC 9112, 9.3)."""
+    connection, coding = headers.get("connection"), headers.get("transfer-encoding")
+    # an upgrade that was not requested leaves a connection of unknown state
+    persists = minor > 0 if connection is None else keeps_alive(connection, minor)
+    persists = persists and status != SWITCHING_PROTOCOLS
+    if coding is not None and (coding.lower() != "chunked" or "content-length" in headers):  # RFC 9112, 6.1
+        raise HeadersError("the only transfer coding here is 'chunked', without a Content-Length")
+    if status < 200 or status in BODILESS:
+        return ReplyHeaders(raw, status, headers, persists, 0)
+    if coding is not None:
+        return ReplyHeaders(raw, status, headers, persists, CHUNKED)
+    if "content-length" in headers:
+        return ReplyHeaders(raw, status, headers, persists, int(headers["content-length"]))
+    return ReplyHeaders(raw, status, headers, False, UNTIL_CLOSE)
