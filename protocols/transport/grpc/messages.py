@@ -50,7 +50,7 @@ class MessageError(Exception):
 class MessageReader:
     """For one call: ``coding`` is the compression of messages with the compressed flag, ``limit`` the largest
     size of a message, before and after decompression. A ``Sink``: ``space`` is where the next bytes of the
-    message belong, but for the last one."""
+    message belong, except the last one."""
 
     def __init__(self, coding: str, limit: int | None) -> None:
         self._coding = coding
