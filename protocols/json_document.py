@@ -104,11 +104,19 @@ def parse_json(
         return _parse_slowly(plain, str(fault), last_key_wins, repeated)
     if last_key_wins:
         return document
-    # each member has one colon outside of strings: more of them may mean a repeated key
-    members = _count_members(document)
-    if plain.count(b":") > members and _STRING.sub(b"", plain).count(b":") > members:
+    if _may_repeat_a_key(plain, document):
         return _parse_slowly(plain, "a key comes twice", last_key_wins, repeated)
     return document
+
+
+def parse_unambiguous(text: bytes) -> Any:
+    """The value of a document that every reader understands alike: strict JSON without a byte order mark and
+    without a repeated key. None for any other text."""
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return None if _may_repeat_a_key(text, document) else document
 
 
 def write_json(document: Any) -> bytes:
@@ -171,6 +179,12 @@ def _is_regular(array: Any, inner: int) -> bool:
             return False
         seen += len(rows)
     return seen == inner and len({len(row) for row in rows}) <= 1
+
+
+def _may_repeat_a_key(text: bytes, document: Any) -> bool:
+    """Whether ``text`` has more members than its ``document``. Each has one colon outside of strings."""
+    members = _count_members(document)
+    return text.count(b":") > members and _STRING.sub(b"", text).count(b":") > members
 
 
 def _count_members(document: Any) -> int:

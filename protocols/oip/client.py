@@ -1,7 +1,7 @@
 """The calls to an upstream: one table for HTTP, one for gRPC.
 
-Paths and statuses are here; the forms of calls and replies belong to ``codec_http``, ``metadata_json`` and
-``codec_grpc``.
+Inference over HTTP belongs to ``client_http``, the forms of calls and replies to ``codec_http``,
+``metadata_json`` and ``codec_grpc``.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.json_document import parse_json
-from interlingua.protocols.oip import mlserver
-from interlingua.protocols.oip.codec import CODE_OF_HTTP_STATUS
-from interlingua.protocols.oip.codec_http import decode_response, encode_request
-from interlingua.protocols.oip.generate_call import generate_call
+from interlingua.protocols.oip import mlserver, passthrough_http
+from interlingua.protocols.oip.client_http import JSON_INFER_CALL, http_answer, model_path
+from interlingua.protocols.oip.generate_call import GENERATE_CALL
 from interlingua.protocols.oip.grpc_control import CONTROL_CALLS, KSERVE_CALLS
 from interlingua.protocols.oip.grpc_probes import CALLS
 from interlingua.protocols.oip.index_call import GRPC_INDEX_CALL, encode_http, read_document
@@ -29,48 +27,17 @@ from interlingua.protocols.oip.metadata_json import (
 )
 from interlingua.protocols.oip.passthrough import INFER_CALL
 from interlingua.protocols.oip.stream_grpc import STREAM_CALL
-from interlingua.protocols.upstream_reply import read_reply
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpCall, HttpReply
 from interlingua.schemas import (
-    ErrorCode,
-    InferenceError,
-    InferRequest,
-    InferResponse,
     ModelRef,
     Operation,
     Readiness,
-    SharedMemoryRef,
     Signature,
-    unrepresentable,
 )
 
 T = TypeVar("T")
 
 HttpUpstreamCall = UpstreamCall[HttpCall, HttpReply]
-Placements = Mapping[str, SharedMemoryRef]
-
-
-def _model_path(model: str, version: str) -> str:
-    try:
-        path = f"/v2/models/{quote(model, safe='')}"
-        return f"{path}/versions/{quote(version, safe='')}" if version else path
-    except UnicodeEncodeError:
-        raise unrepresentable(
-            f"the model name {model!a} or version {version!a} is not Unicode text"
-        ) from None
-
-
-def _encode_infer(
-    request: InferRequest, signature: Signature | None, *, binary: bool
-) -> tuple[HttpCall, Placements]:
-    headers, parts = encode_request(request, binary=binary)
-    path = f"{_model_path(request.model, request.version)}/infer"
-    placements = {output.name: output.placement for output in request.outputs or () if output.placement}
-    return HttpCall("POST", path, headers=dict(headers), parts=parts), placements
-
-
-def _decode_infer(placements: Placements, reply: HttpReply) -> InferResponse:
-    return _answer(reply, lambda: decode_response(reply.headers, reply.body, placements))
 
 
 def _get(path: str) -> Callable[[Any, Signature | None], tuple[HttpCall, None]]:
@@ -78,7 +45,7 @@ def _get(path: str) -> Callable[[Any, Signature | None], tuple[HttpCall, None]]:
 
 
 def _get_of_model(model: ModelRef, signature: Signature | None, suffix: str = "") -> tuple[HttpCall, None]:
-    return HttpCall("GET", f"{_model_path(model.name, model.version)}{suffix}"), None
+    return HttpCall("GET", f"{model_path(model.name, model.version)}{suffix}"), None
 
 
 def _decode_readiness(form: None, reply: HttpReply) -> Readiness:
@@ -92,26 +59,17 @@ def _reads(
     read: Callable[[Any], T], parse: Callable[[Buffer], Any] = parse_object
 ) -> Callable[[None, HttpReply], T]:
     """The decoder of a reply whose body, parsed by ``parse``, is for ``read``."""
-    return lambda form, reply: _answer(reply, lambda: read(parse(reply.body)))
-
-
-def _answer(reply: HttpReply, read: Callable[[], T]) -> T:
-    """What ``read`` makes of an answer. Raises the upstream's own error for a status other than 200,
-    BAD_UPSTREAM for an answer that is not valid."""
-    if reply.status != 200:
-        code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
-        raise InferenceError(code, read_error(reply.status, reply.body))
-    return read_reply(read)
+    return lambda form, reply: http_answer(reply, lambda: read(parse(reply.body)))
 
 
 def _control(model: ModelRef, signature: Signature | None, verb: str) -> tuple[HttpCall, None]:
-    path = f"/v2/repository{_model_path(model.name, '').removeprefix('/v2')}/{verb}"
+    path = f"/v2/repository{model_path(model.name, '').removeprefix('/v2')}/{verb}"
     return HttpCall("POST", path, parts=[b"{}"]), None
 
 
 def _decode_done(form: None, reply: HttpReply) -> None:
     """Some servers answer with an empty body, others with what was done."""
-    _answer(reply, lambda: None)
+    http_answer(reply, lambda: None)
 
 
 _PROBES: Mapping[Operation, HttpUpstreamCall] = {
@@ -128,13 +86,13 @@ _PROBES: Mapping[Operation, HttpUpstreamCall] = {
 
 HTTP_CALLS: Mapping[Operation, HttpUpstreamCall] = {
     **_PROBES,
-    Operation.INFER: UpstreamCall(partial(_encode_infer, binary=True), _decode_infer),
-    Operation.INFER_STREAM: generate_call(_model_path),
+    Operation.INFER: passthrough_http.INFER_CALL,
+    Operation.INFER_STREAM: GENERATE_CALL,
 }
 
 HTTP_JSON_CALLS: Mapping[Operation, HttpUpstreamCall] = {
     **_PROBES,
-    Operation.INFER: UpstreamCall(partial(_encode_infer, binary=False), _decode_infer),
+    Operation.INFER: JSON_INFER_CALL,
 }
 """For servers without the binary tensor data extension."""
 

@@ -65,7 +65,7 @@ Body = tuple[Headers, list[Buffer]]
 ReaderOf = Callable[[Mapping[str, Any], Signature], FromJson]
 """Gives the reader of a request's inputs, from its JSON and the signature of its model."""
 
-_Described = tuple[str, Datatype, tuple[int, ...], int]
+Described = tuple[str, Datatype, tuple[int, ...], int]
 """An output's name, datatype, shape and size in bytes."""
 
 _USUAL_RANK = 8
@@ -104,7 +104,7 @@ def decode_request(
     UNSUPPORTED for an unknown content coding, TOO_LARGE for a body that inflates beyond the limit.
     """
     body = plain_body(message)
-    length = _header_length(message.headers, len(body))
+    length = header_length(message.headers, len(body))
     coding = accepted_coding(message.headers.get("accept-encoding", ""))
     if length == 0:
         tensor = raw_tensor(model, body, signature)
@@ -197,7 +197,7 @@ def encode_response(form: OipHttpReplyForm, response: InferResponse, nonfinite: 
 
 def _known_answer(form: OipHttpReplyForm, response: InferResponse) -> Body | None:
     """An answer with binary outputs alone, whose JSON depends only on their shapes; None for any other."""
-    described: list[_Described] = []
+    described: list[Described] = []
     buffers: list[Buffer] = []
     for tensor in response.outputs:
         data = tensor.data
@@ -208,13 +208,17 @@ def _known_answer(form: OipHttpReplyForm, response: InferResponse) -> Body | Non
         buffers.append(data)
     if not buffers:
         return None
-    headers, header = _binary_header(response.model, response.version, tuple(described))
+    headers, header = binary_header(response.model, response.version, tuple(described))
     return headers, [header, *buffers]
 
 
 @lru_cache(256)
-def _binary_header(model: str, version: str, outputs: tuple[_Described, ...]) -> tuple[Headers, bytes]:
-    document: dict[str, Any] = {"model_name": model}
+def binary_header(
+    model: str, version: str, outputs: tuple[Described, ...], identity: str = ""
+) -> tuple[Headers, bytes]:
+    """The headers and the JSON of an answer with these outputs as binary data, and with no parameters."""
+    document: dict[str, Any] = {"id": identity} if identity else {}
+    document["model_name"] = model
     if version:
         document["model_version"] = version
     document["outputs"] = [
@@ -230,7 +234,7 @@ def decode_response(
 ) -> InferResponse:
     """The answer of any server; ``placements`` are the outputs in shared memory. Raises MALFORMED or
     INVALID_TENSOR."""
-    length = _header_length(headers, len(body))
+    length = header_length(headers, len(body))
     document = _document(body, length)
     given = mapping(document, "parameters")
     return InferResponse(
@@ -299,7 +303,8 @@ def _join(document: dict[str, Any], buffers: list[Buffer], *, extended: bool) ->
     return headers, [header, *buffers]
 
 
-def _header_length(headers: Mapping[str, str], total: int) -> int | None:
+def header_length(headers: Mapping[str, str], total: int) -> int | None:
+    """The size of the JSON in a body of ``total`` bytes; None if it is all JSON. Raises MALFORMED."""
     given = headers.get(HEADER_LENGTH.lower())
     if given is None:
         return None

@@ -143,7 +143,7 @@ def _http_endpoint(endpoint: HttpEndpoint, quirks: Quirks) -> HttpEndpoint:
 def _http_action(action: Action[HttpAnswer], quirks: Quirks) -> Action[HttpAnswer]:
     operation = action.operation
     if operation is Operation.INFER:
-        return replace(action, decode=partial(_decode, quirks))
+        return replace(action, decode=partial(_decode, quirks), passthrough=None)
     if operation in _PROBES:
         return replace(action, encode=partial(_encode_probe, action, quirks))
     if operation in _CONTROL and quirks.control_reports:
@@ -190,7 +190,9 @@ def _grpc_endpoint(endpoint: GrpcEndpoint, quirks: Quirks) -> GrpcEndpoint:
         opened = _strict(endpoint.open(request))
         action = opened.action
         if action.decode is not None:
-            opened.action = replace(action, decode=partial(_decode_grpc, action, quirks))
+            decode = partial(_decode_grpc, action, quirks)
+            # these servers invent an id
+            opened.action = replace(action, decode=decode, passthrough=None)
         elif action.operation is Operation.MODEL_READY:
             opened.action = replace(action, encode=partial(_ready_or_not_found, action))
         elif action.operation is Operation.MODEL_METADATA and quirks.codecs:

@@ -6,13 +6,14 @@ shapes and no datatypes; the signature has them. A tensor whose shape would be l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.json_document import write_json
 from interlingua.protocols.numeric_json import json_values, pack_values
+from interlingua.protocols.oip.client_http import model_path
 from interlingua.protocols.oip.codec import CODE_OF_HTTP_STATUS, EMPTY_FINAL_RESPONSE, join_parameters
 from interlingua.protocols.oip.generate import shape_of
 from interlingua.protocols.oip.http_tensors import BINARY_ONLY, not_as_json
@@ -45,9 +46,7 @@ class _Events:
     begun: bytearray = field(default_factory=bytearray)
 
 
-def _encode(
-    request: InferRequest, signature: Signature | None, path: Callable[[str, str], str]
-) -> tuple[HttpCall, _Events]:
+def _encode(request: InferRequest, signature: Signature | None) -> tuple[HttpCall, _Events]:
     if signature is None:
         raise InferenceError(ErrorCode.UNSUPPORTED, "generate_stream needs the signature of the model")
     document: dict[str, Any] = {"id": request.id} if request.id else {}
@@ -58,7 +57,7 @@ def _encode(
     for tensor in request.inputs:
         document[tensor.name] = _value(tensor, signature.input_names.get(tensor.name))
     body = [write_json(document)]
-    call = HttpCall("POST", f"{path(request.model, request.version)}/generate_stream", parts=body)
+    call = HttpCall("POST", f"{model_path(request.model, request.version)}/generate_stream", parts=body)
     return call, _Events(signature)
 
 
@@ -124,8 +123,4 @@ def _invalid(what: str) -> InferenceError:
     return bad_upstream(f"the upstream's answer {what}")
 
 
-def generate_call(path: Callable[[str, str], str]) -> UpstreamCall[HttpCall, HttpReply]:
-    """The call; ``path(model, version)`` is the path of a model."""
-    return UpstreamCall(
-        lambda request, signature: _encode(request, signature, path), _decode, last_resort=True
-    )
+GENERATE_CALL: UpstreamCall[HttpCall, HttpReply] = UpstreamCall(_encode, _decode, last_resort=True)

@@ -20,6 +20,7 @@ from interlingua.protocols.oip.http_control import CONTROL_ENDPOINTS
 from interlingua.protocols.oip.http_endpoint import http_fail, json_answer, json_encoder, of_model, of_server
 from interlingua.protocols.oip.metadata_json import write_model_metadata, write_server_metadata
 from interlingua.protocols.oip.passthrough import open_infer
+from interlingua.protocols.oip.passthrough_http import PASSTHROUGH
 from interlingua.protocols.oip.stream_grpc import STREAM_ENDPOINT
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import (
@@ -74,7 +75,7 @@ _MODEL_METADATA = of_model(Action(Operation.MODEL_METADATA, json_encoder(write_m
 def http_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
     """The HTTP endpoints; ``nonfinite`` allows the tokens of NaN and infinity, which strict JSON lacks."""
     encode_infer = partial(_encode_infer, nonfinite=nonfinite)
-    infer = of_model(Action(Operation.INFER, encode_infer, _decode_infer))
+    infer = of_model(Action(Operation.INFER, encode_infer, _decode_infer, passthrough=PASSTHROUGH))
     return (
         *(
             HttpEndpoint(method, path, open_request, http_fail, timed=True)

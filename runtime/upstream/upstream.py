@@ -126,8 +126,9 @@ class Upstream:
 
     @property
     def passthrough(self) -> Passthrough[Any, Any, Any] | None:
+        """None until the first inference has found the flavor, which may have other calls."""
         call = self._calls.get(Operation.INFER)
-        return None if call is None else call.passthrough
+        return None if call is None or self._flavors else call.passthrough
 
     async def forward(self, request: Any, context: Context, read: Callable[[Any], T]) -> T:
         """The result of ``read`` on the reply to ``request``, an inference. Raises as :meth:`call` does."""

@@ -1,0 +1,229 @@
+"""Passthrough from HTTP to HTTP of messages whose tensors are all binary data: the body goes on as it came.
+
+Only the JSON before the data is read, once for each text of it: names, datatypes, shapes and sizes. If names
+differ, that JSON is written again and the data follow as they are. A message with anything else in its JSON
+goes through ``codec_http``: data, parameters with a meaning, shared memory, unknown members, repeated keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from interlingua.protocols.content_coding import accepted_coding
+from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
+from interlingua.protocols.json_document import parse_unambiguous, write_json
+from interlingua.protocols.oip import client_http
+from interlingua.protocols.oip.client_http import decode_infer, infer_call
+from interlingua.protocols.oip.codec_http import HEADER_LENGTH, Described, binary_header, header_length
+from interlingua.protocols.oip.json_members import members, name_of, tensor_head, text
+from interlingua.protocols.oip.known_headers import LONGEST
+from interlingua.protocols.wire import Buffer, Headers, HttpAnswer, HttpCall, HttpReply, HttpRequest
+from interlingua.schemas import (
+    Datatype,
+    InferenceError,
+    InferHeads,
+    InferResponse,
+    Parameter,
+    TensorHead,
+    element_count,
+    malformed,
+)
+
+_OCTETS = ("Content-Type", "application/octet-stream")
+_TENSOR = frozenset({"name", "datatype", "shape", "parameters"})
+_OUTPUT = frozenset({"name", "parameters"})
+_REQUEST = frozenset({"id", "parameters", "inputs", "outputs"})
+_ANSWER = frozenset({"id", "model_name", "model_version", "parameters", "outputs"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The JSON of a request, for ``size`` bytes of data."""
+
+    heads: InferHeads
+    id: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The JSON of an answer, for ``size`` bytes of data. ``plain``: it has no parameters."""
+
+    model: str
+    version: str
+    id: str
+    outputs: tuple[Described, ...]
+    names: tuple[str, ...]
+    size: int
+    plain: bool
+
+
+def _heads(opened: Opened[HttpAnswer]) -> InferHeads | None:
+    request: HttpRequest = opened.message
+    headers = request.headers
+    if headers.get("content-encoding") or accepted_coding(headers.get("accept-encoding", "")):
+        return None
+    found = _read(_request, headers, request.body)
+    return None if found is None else found.heads
+
+
+def _call(opened: Opened[HttpAnswer], names: PassthroughNames) -> HttpCall:
+    body: Buffer = opened.message.body
+    length, parts = _length(opened.message.headers), [body]
+    if names.inputs or names.outputs:
+        header = _renamed(bytes(memoryview(body)[:length]), names)
+        parts = [header, memoryview(body)[length:]]
+        length = len(header)
+    return infer_call(names.remote, names.version, dict(_headers_for(length)), parts)
+
+
+def _renamed(header: bytes, names: PassthroughNames) -> bytes:
+    document = parse_unambiguous(header)
+    for key, theirs in (("inputs", names.inputs), ("outputs", names.outputs)):
+        for entry in document.get(key, ()):
+            entry["name"] = theirs.get(entry["name"], entry["name"])
+    return write_json(document)
+
+
+def _answer(
+    opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpReply
+) -> tuple[HttpAnswer, str] | InferResponse:
+    found = _passed(opened.message, names, reply) if reply.status == 200 else None
+    return decode_infer({}, reply) if found is None else found
+
+
+def _passed(request: HttpRequest, names: PassthroughNames, reply: HttpReply) -> tuple[HttpAnswer, str] | None:
+    """The caller's answer and the version that gave it; None if it must be decoded."""
+    asked = _read(_request, request.headers, request.body)
+    found = _read(_response, reply.headers, reply.body)
+    # an answer without data has another form
+    if asked is None or found is None or not found.size:
+        return None
+    outputs, back = found.names, names.back
+    if back:
+        outputs = tuple([back.get(name, name) for name in outputs])
+    wanted = asked.heads.outputs
+    if outputs != (names.order if not wanted else tuple([name for name in names.order if name in wanted])):
+        return None
+    length = _length(reply.headers)
+    if found.model == names.model and found.id == asked.id and not back:
+        return HttpAnswer(200, _headers_for(length), [reply.body]), found.version
+    if not found.plain:
+        return None
+    described = tuple([(name, *rest) for name, (_, *rest) in zip(outputs, found.outputs, strict=True)])
+    # ids differ from request to request
+    write = binary_header.__wrapped__ if asked.id else binary_header
+    headers, header = write(names.model, found.version, described, asked.id)
+    return HttpAnswer(200, headers, [header, memoryview(reply.body)[length:]]), found.version
+
+
+def _read(read: Any, headers: Mapping[str, str], body: Buffer) -> Any:
+    """What ``read`` finds in the JSON of ``body``, None if it is not for the data that follow."""
+    with suppress(InferenceError):
+        length = header_length(headers, len(body))
+        if length and length <= LONGEST:
+            found = read(bytes(memoryview(body)[:length]))
+            return found if found is not None and found.size == len(body) - length else None
+    return None
+
+
+def _length(headers: Mapping[str, str]) -> int:
+    return int(headers[HEADER_LENGTH.lower()])
+
+
+def _headers_for(length: int) -> Headers:
+    return _OCTETS, (HEADER_LENGTH, str(length))
+
+
+@lru_cache(256)
+def _request(header: bytes) -> _Request | None:
+    """The request in ``header``; None if it needs decoding or is invalid."""
+    document = _document(header, _REQUEST)
+    if document is None:
+        return None
+    with suppress(InferenceError):
+        tensors = _tensors(document, "inputs")
+        outputs = _outputs(document)
+        if outputs is not None:
+            heads = InferHeads(tuple([TensorHead(*each[:3]) for each in tensors]), outputs)
+            return _Request(heads, text(document, "id"), sum([each[3] for each in tensors]))
+    return None
+
+
+@lru_cache(256)
+def _response(header: bytes) -> _Answer | None:
+    document = _document(header, _ANSWER)
+    if document is None:
+        return None
+    parameters = document.get("parameters", {})
+    with suppress(InferenceError):
+        if type(parameters) is dict and all(isinstance(each, Parameter) for each in parameters.values()):
+            outputs = _tensors(document, "outputs")
+            return _Answer(
+                text(document, "model_name"),
+                text(document, "model_version"),
+                text(document, "id"),
+                outputs,
+                tuple([each[0] for each in outputs]),
+                sum([each[3] for each in outputs]),
+                not parameters,
+            )
+    return None
+
+
+def _document(header: bytes, known: frozenset[str]) -> dict[str, Any] | None:
+    """The JSON object in ``header`` if it has only ``known`` members, none of them null."""
+    document = parse_unambiguous(header)
+    if type(document) is not dict or not document.keys() <= known or None in document.values():
+        return None
+    return document
+
+
+def _tensors(document: Mapping[str, Any], key: str) -> tuple[Described, ...]:
+    """The tensors of an array, all binary data. Raises for any other, and for a wrong size."""
+    found = []
+    for index, entry in enumerate(members(document, key)):
+        name, datatype, shape = tensor_head(entry, key, index)
+        parameters = entry.get("parameters")
+        if entry.keys() != _TENSOR or type(parameters) is not dict or len(parameters) != 1:
+            raise malformed(f"'{key}[{index}]' is not binary data alone")
+        size = parameters.get("binary_data_size")
+        if type(size) is not int or not _may_fill(size, datatype, element_count(shape, name)):
+            raise malformed(f"'{key}[{index}]' has another size")
+        found.append((name, datatype, shape, size))
+    return tuple(found)
+
+
+def _may_fill(size: int, datatype: Datatype, count: int) -> bool:
+    """Whether ``count`` elements may have ``size`` bytes. An element of BYTES has at least four."""
+    if datatype.itemsize:
+        return size == count * datatype.itemsize
+    return size >= 4 * count if count else not size
+
+
+def _outputs(document: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The names of the requested outputs, none for all; None if one is not to be binary data alone."""
+    if "outputs" not in document:
+        return () if _is_flag(document.get("parameters"), "binary_data_output") else None
+    if "parameters" in document and not _is_flag(document["parameters"], "binary_data_output"):
+        return None
+    entries: Sequence[Mapping[str, Any]] = members(document, "outputs")
+    names = tuple([name_of(entry, "outputs", index) for index, entry in enumerate(entries)])
+    binary = all(
+        entry.keys() == _OUTPUT and _is_flag(entry["parameters"], "binary_data") for entry in entries
+    )
+    return names if names and binary and len(set(names)) == len(names) else None
+
+
+def _is_flag(parameters: Any, key: str) -> bool:
+    """Whether ``key`` is the only parameter, and true."""
+    return type(parameters) is dict and len(parameters) == 1 and parameters.get(key) is True
+
+
+PASSTHROUGH: Passthrough[HttpCall, HttpAnswer, HttpReply] = Passthrough(_heads, _call, _answer)
+
+INFER_CALL = replace(client_http.INFER_CALL, passthrough=PASSTHROUGH)
