@@ -26,13 +26,12 @@ class WriteBatch:
         self._pieces: list[Buffer] = []
         self._size = 0
 
-    def write(self, data: Buffer) -> None:
-        """Write ``data``, which must not change."""
-        pieces = self._pieces
-        if not pieces:
+    def write(self, *pieces: Buffer) -> None:
+        """Write ``pieces``, which must not change."""
+        if not self._pieces:
             self._loop.call_soon(self.flush)
-        pieces.append(data)
-        self._size += len(data)
+        self._pieces += pieces
+        self._size += sum(map(len, pieces))
         if self._size >= _FLUSHED_BYTES:
             self.flush()
 

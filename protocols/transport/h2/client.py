@@ -22,7 +22,6 @@ from interlingua.protocols.transport.h2.frames import (
 from interlingua.protocols.transport.h2.hpack import MAX_HEADER_LIST, FieldLines
 from interlingua.protocols.transport.h2.hpack_encoder import HpackEncoder
 from interlingua.protocols.transport.h2.stream import Stream
-from interlingua.protocols.wire import Buffer
 
 STREAM_WINDOW = 64 << 20
 """The flow-control window of an answer. The server sends half of it before it needs a WINDOW_UPDATE, which is
@@ -57,7 +56,7 @@ class ClientConnection(H2Connection[H]):
     def __init__(
         self,
         interpret: Callable[[FieldLines], H],
-        write: Callable[[Buffer], None],
+        write: Callable[..., None],
         changed: Callable[[], None],
     ) -> None:
         super().__init__(

@@ -50,13 +50,14 @@ H = TypeVar("H")
 
 
 class H2Connection(Generic[H]):
-    """What both ends share. ``interpret`` turns field lines into headers. The peer begins with ``preface``
-    and gets flow-control windows of ``stream_window`` and ``connection_window`` bytes."""
+    """What both ends share. ``interpret`` turns field lines into headers, ``write`` takes pieces of what is
+    sent. The peer begins with ``preface``, and gets flow-control windows of ``stream_window`` and
+    ``connection_window`` bytes."""
 
     def __init__(
         self,
         interpret: Callable[[FieldLines], H],
-        write: Callable[[Buffer], None],
+        write: Callable[..., None],
         *,
         preface: bytes,
         stream_window: int,

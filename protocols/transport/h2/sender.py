@@ -23,6 +23,9 @@ from interlingua.protocols.transport.h2.frames import (
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.wire import Buffer
 
+_JOINED_BYTES = 1 << 14
+"""Up to this size, joining the pieces of a message costs less than writing each."""
+
 _TURN_BYTES = 1 << 18
 """How much one stream sends before the next one has its turn."""
 
@@ -32,9 +35,7 @@ class Sender:
     connection's flow-control window. ``streams`` are those of the connection: a stream leaves them when it
     closes."""
 
-    def __init__(
-        self, write: Callable[[Buffer], None], streams: dict[int, Stream], guard: FloodGuard
-    ) -> None:
+    def __init__(self, write: Callable[..., None], streams: dict[int, Stream], guard: FloodGuard) -> None:
         self._write = write
         self._streams = streams
         self._guard = guard
@@ -67,16 +68,16 @@ class Sender:
         if size <= self.window and size <= stream.send_window and size <= largest and not self._paused:
             self.window -= size
             stream.trailers = trailers
-            self._write(
-                b"".join(
-                    (
-                        header_frames(headers, number, ended=False, largest=largest),
-                        data_header(size, number, 0 if trailers else END_STREAM),
-                        *message,
-                        header_frames(trailers, number, ended=True, largest=largest) if trailers else b"",
-                    )
-                )
+            pieces = (
+                header_frames(headers, number, ended=False, largest=largest),
+                data_header(size, number, 0 if trailers else END_STREAM),
+                *message,
+                header_frames(trailers, number, ended=True, largest=largest) if trailers else b"",
             )
+            if size <= _JOINED_BYTES:
+                self._write(b"".join(pieces))
+            else:
+                self._write(*pieces)
             self._ended(stream)
         else:
             self.send_headers(stream, headers)
@@ -171,7 +172,8 @@ class Sender:
         self.window -= size
         self._guard.idle_frames = self._guard.resets = 0
         ends = stream.ending and size == stream.queued and not stream.trailers
-        write, number, largest = self._write, stream.id, self.max_frame_size
+        number, largest = stream.id, self.max_frame_size
+        written: list[Buffer] = []
         room = 0
         for piece in stream.take(size):
             place, end = 0, len(piece)
@@ -179,11 +181,12 @@ class Sender:
                 if not room:
                     room = min(size, largest)
                     size -= room
-                    write(data_header(room, number, END_STREAM if ends and not size else 0))
+                    written.append(data_header(room, number, END_STREAM if ends and not size else 0))
                 upto = min(end, place + room)
-                write(piece[place:upto])
+                written.append(piece[place:upto])
                 room -= upto - place
                 place = upto
+        self._write(*written)
 
     def _finish(self, stream: Stream) -> None:
         """Send END_STREAM; the queue is empty."""

@@ -21,7 +21,6 @@ from interlingua.protocols.transport.h2.frames import (
 )
 from interlingua.protocols.transport.h2.hpack import MAX_HEADER_LIST, FieldLines
 from interlingua.protocols.transport.h2.stream import Stream
-from interlingua.protocols.wire import Buffer
 
 MAX_STREAMS = 1024
 """How many requests of one connection may be at work, reset ones included, and those whose answers wait for
@@ -47,7 +46,7 @@ class ServerConnection(H2Connection[H]):
         self,
         interpret: Callable[[FieldLines], H],
         accept: Callable[[ServerConnection[H], int, H, bool], Stream | None],
-        write: Callable[[Buffer], None],
+        write: Callable[..., None],
     ) -> None:
         super().__init__(
             interpret,

@@ -89,8 +89,8 @@ class Client:
     changes: int = 0
 
     def __post_init__(self) -> None:
-        def write(data: Buffer) -> None:
-            self.sent.append(bytes(data))
+        def write(*pieces: Buffer) -> None:
+            self.sent.extend(map(bytes, pieces))
 
         self.connection: ClientConnection[FieldLines] = ClientConnection(
             lambda given: given, write, self.changed

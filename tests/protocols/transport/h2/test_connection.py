@@ -88,8 +88,8 @@ class Server:
     reader: Reader = field(default_factory=Reader)
 
     def __post_init__(self) -> None:
-        def write(data: Buffer) -> None:
-            self.sent.append(bytes(data))
+        def write(*pieces: Buffer) -> None:
+            self.sent.extend(map(bytes, pieces))
 
         self.connection: ServerConnection[FieldLines] = ServerConnection(
             lambda given: given, self.accept, write
