@@ -41,9 +41,9 @@ from interlingua.protocols.oip.http_tensors import (
 )
 from interlingua.protocols.oip.json_members import mapping, members, name_of, text
 from interlingua.protocols.oip.known_headers import LONGEST, KnownHeaders
+from interlingua.protocols.oip.known_messages import Described, repeated_parts
 from interlingua.protocols.wire import Buffer, Headers, HttpRequest
 from interlingua.schemas import (
-    Datatype,
     InferRequest,
     InferResponse,
     Parameter,
@@ -65,13 +65,10 @@ Body = tuple[Headers, list[Buffer]]
 ReaderOf = Callable[[Mapping[str, Any], Signature], FromJson]
 """Gives the reader of a request's inputs, from its JSON and the signature of its model."""
 
-Described = tuple[str, Datatype, tuple[int, ...], int]
-"""An output's name, datatype, shape and size in bytes."""
-
 _USUAL_RANK = 8
 """Answers with outputs of more dimensions are not cached: this bounds the memory of an entry."""
 
-_KNOWN = KnownHeaders()
+_KNOWN, _KNOWN_ANSWERS = KnownHeaders(), KnownHeaders()
 
 _LAZY = frozenset({"data"})
 _NOTHING: Mapping[str, Any] = {}
@@ -116,9 +113,9 @@ def decode_request(
         known = _KNOWN.find(key, len(body) - length)
         if known is not None:
             inputs = known.cut(body, length)
-            _check_json_outputs(known.outputs, known.form, signature)
-            request = known.fields.request(model, version, inputs, known.outputs, context=message.context)
-            return request, known.form
+            fields, outputs, form = known.rest
+            _check_json_outputs(outputs, form, signature)
+            return fields.request(model, version, inputs, outputs, context=message.context), form
     document = _document(body, length)
     given = mapping(document, "parameters")
     if EMPTY_FINAL_RESPONSE in given:
@@ -132,8 +129,8 @@ def decode_request(
     inputs = read_inputs(document, model, Tail(body, length), from_json)
     _check_json_outputs(outputs, form, signature)
     request = fields.request(model, version, inputs, outputs, identity, context=message.context)
-    if key is not None and length is not None:
-        _KNOWN.remember(key, len(body) - length, fields, request, form)
+    if key is not None and length is not None and not form.classes:
+        _KNOWN.remember(key, len(body) - length, request, (fields, outputs, form))
     return request, form
 
 
@@ -143,6 +140,10 @@ def encode_request(request: InferRequest, *, binary: bool) -> Body:
     An empty tuple of outputs has no form here and is written as None, which means all. Raises
     UNREPRESENTABLE naming tensor or parameter.
     """
+    repeated = repeated_parts(request) if binary and request.inputs else None
+    if repeated is not None:
+        headers, header = _request_header(*repeated)
+        return headers, [header, *[tensor.view for tensor in request.inputs]]
     document: dict[str, Any] = {"id": request.id} if request.id else {}
     parameters = join_parameters(request)
     # for streams, which this transport does not have
@@ -156,6 +157,26 @@ def encode_request(request: InferRequest, *, binary: bool) -> Body:
     if request.outputs:
         document["outputs"] = [_write_requested(output, binary) for output in request.outputs]
     return _join(document, buffers, extended=bool(buffers))
+
+
+@lru_cache(256)
+def _request_header(inputs: tuple[Described, ...], outputs: tuple[str, ...]) -> tuple[Headers, bytes]:
+    document: dict[str, Any] = {} if outputs else {"parameters": {"binary_data_output": True}}
+    document["inputs"] = [_described(each) for each in inputs]
+    if outputs:
+        document["outputs"] = [{"name": name, "parameters": {"binary_data": True}} for name in outputs]
+    headers, (header,) = _join(document, [], extended=True)
+    return headers, bytes(header)
+
+
+def _described(tensor: Described) -> dict[str, Any]:
+    name, datatype, shape, size = tensor
+    return {
+        "name": name,
+        "datatype": datatype.value,
+        "shape": shape,
+        "parameters": {"binary_data_size": size},
+    }
 
 
 def encode_response(form: OipHttpReplyForm, response: InferResponse, nonfinite: bool = False) -> Body:
@@ -221,10 +242,7 @@ def binary_header(
     document["model_name"] = model
     if version:
         document["model_version"] = version
-    document["outputs"] = [
-        {"name": name, "datatype": datatype.value, "shape": shape, "parameters": {"binary_data_size": size}}
-        for name, datatype, shape, size in outputs
-    ]
+    document["outputs"] = [_described(each) for each in outputs]
     headers, (header,) = _join(document, [], extended=True)
     return headers, bytes(header)
 
@@ -235,15 +253,25 @@ def decode_response(
     """The answer of any server; ``placements`` are the outputs in shared memory. Raises MALFORMED or
     INVALID_TENSOR."""
     length = header_length(headers, len(body))
+    key = None
+    if length is not None and length <= LONGEST and not placements:
+        key = bytes(memoryview(body)[:length]), ""
+        known = _KNOWN_ANSWERS.find(key, len(body) - length)
+        if known is not None:
+            model, version = known.rest
+            return InferResponse(model, known.cut(body, length), version)
     document = _document(body, length)
     given = mapping(document, "parameters")
-    return InferResponse(
+    response = InferResponse(
         model=text(document, "model_name"),
         outputs=tuple(read_answers(document, Tail(body, length), placements)),
         version=text(document, "model_version"),
         id=text(document, "id"),
-        parameters={key: value for key, value in given.items() if isinstance(value, Parameter)},
+        parameters={name: value for name, value in given.items() if isinstance(value, Parameter)},
     )
+    if key is not None and length is not None:
+        _KNOWN_ANSWERS.remember(key, len(body) - length, response, (response.model, response.version))
+    return response
 
 
 def _read_outputs(

@@ -1,7 +1,8 @@
 """A cache of parsed JSON headers, by their bytes.
 
-Clients with binary data repeat the JSON before it. An entry depends on the bytes of the header alone, not on
-the model and the data; number and size are bounded. A header with an id, parameters or data is not cached.
+Clients with binary data repeat the JSON before it, and so do servers. An entry depends on the bytes of the
+header alone, not on the model and the data; number and size are bounded. A header with an id, parameters or
+data is not cached.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from interlingua.protocols.oip.codec import RequestFields
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import Datatype, InferRequest, RequestedOutput, SharedMemoryRef, Tensor
+from interlingua.schemas import Datatype, InferRequest, InferResponse, SharedMemoryRef, Tensor
 
 LONGEST = 4096
 """The size in bytes of the longest cached header."""
@@ -19,26 +19,24 @@ LONGEST = 4096
 _MOST = 256
 
 Key = tuple[bytes, str]
-"""A header's bytes, and the coding of the answer."""
+"""A header's bytes, and the coding of the answer to a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A parsed header. ``inputs`` are names, datatypes, shapes and sizes in bytes, ``size`` is their sum;
-    ``form`` is the codec's own."""
+    """A parsed header. ``tensors`` are names, datatypes, shapes and sizes in bytes, ``size`` is their sum;
+    ``rest`` is the codec's own."""
 
-    fields: RequestFields
-    outputs: tuple[RequestedOutput, ...] | None
-    inputs: tuple[tuple[str, Datatype, tuple[int, ...], int], ...]
+    tensors: tuple[tuple[str, Datatype, tuple[int, ...], int], ...]
     size: int
-    form: Any
+    rest: Any
 
     def cut(self, body: Buffer, start: int) -> tuple[Tensor, ...]:
-        """The inputs as views over ``body``, which has ``size`` bytes from ``start`` on. Raises
+        """The tensors as views over ``body``, which has ``size`` bytes from ``start`` on. Raises
         INVALID_TENSOR for BYTES that contradict their shape."""
         view = memoryview(body).toreadonly()
         tensors = []
-        for name, datatype, shape, size in self.inputs:
+        for name, datatype, shape, size in self.tensors:
             data = view[start : (start := start + size)]
             # all other sizes were checked before the header was cached
             make = Tensor.checked if datatype is Datatype.BYTES else Tensor
@@ -57,19 +55,20 @@ class KnownHeaders:
         known = self._known.get(key)
         return known if known is not None and known.size == size else None
 
-    def remember(self, key: Key, size: int, fields: RequestFields, request: InferRequest, form: Any) -> None:
-        """Cache the header at ``key``, unless it is unique; ``request`` is its request with ``size`` bytes of
-        data."""
-        if request.id or request.parameters or form.classes:
+    def remember(self, key: Key, size: int, message: InferRequest | InferResponse, rest: Any) -> None:
+        """Cache the header at ``key``, unless it is unique; ``message`` was read with it and ``size`` bytes
+        of data."""
+        if message.id or message.parameters:
             return
-        inputs = []
-        for tensor in request.inputs:
+        given = message.inputs if isinstance(message, InferRequest) else message.outputs
+        tensors = []
+        for tensor in given:
             if isinstance(tensor.data, SharedMemoryRef):
                 return
-            inputs.append((tensor.name, tensor.datatype, tensor.shape, tensor.nbytes))
+            tensors.append((tensor.name, tensor.datatype, tensor.shape, tensor.nbytes))
         # the others are JSON
-        if sum(each[-1] for each in inputs) != size:
+        if sum(each[-1] for each in tensors) != size:
             return
         if len(self._known) >= _MOST:
             del self._known[next(iter(self._known))]
-        self._known[key] = Known(fields, request.outputs, tuple(inputs), size, form)
+        self._known[key] = Known(tuple(tensors), size, rest)

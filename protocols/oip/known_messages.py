@@ -1,4 +1,4 @@
-"""Caches of what gRPC messages have besides their tensors' bytes: names, datatypes, shapes.
+"""Caches of what messages have besides their tensors' bytes: names, datatypes, shapes.
 
 Requests of a model repeat it, and so do its answers. An entry depends on that data alone; number and size are
 bounded. Messages with an id, parameters, shared memory or typed contents are not cached.
@@ -32,6 +32,13 @@ Described = tuple[str, Datatype, tuple[int, ...], int]
 def request_leads(request: InferRequest) -> Sequence[bytes] | None:
     """What precedes the bytes of each input of ``request`` in its message; None for a request of another
     form. Raises UNREPRESENTABLE, TOO_LARGE."""
+    repeated = repeated_parts(request)
+    return None if repeated is None else _request_leads(request.model, request.version, *repeated)
+
+
+def repeated_parts(request: InferRequest) -> tuple[tuple[Described, ...], tuple[str, ...]] | None:
+    """The inputs and the names of requested outputs of a ``request`` with nothing else; None for any other,
+    and for a long one."""
     if request.id or request.parameters or request.sequence or request.priority or request.timeout_us:
         return None
     described: list[Described] = []
@@ -48,9 +55,7 @@ def request_leads(request: InferRequest) -> Sequence[bytes] | None:
             return None
         names.append(output.name)
         length += len(output.name)
-    if length > _LONGEST:
-        return None
-    return _request_leads(request.model, request.version, tuple(described), tuple(names))
+    return (tuple(described), tuple(names)) if length <= _LONGEST else None
 
 
 @lru_cache(_MOST)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from interlingua.protocols.oip import known_headers
-from interlingua.protocols.oip.codec import RequestFields
-from interlingua.protocols.oip.codec_http import OipHttpReplyForm
+from interlingua.protocols.oip.codec_http import OipHttpReplyForm, decode_response, encode_request
 from interlingua.protocols.oip.known_headers import KnownHeaders
 from interlingua.protocols.wire import HttpRequest
 from interlingua.schemas import (
@@ -18,6 +17,7 @@ from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,
+    InferResponse,
     RequestedOutput,
     Sequence,
     SharedMemoryRef,
@@ -119,7 +119,7 @@ def test_another_model_is_another_matter() -> None:
 
 def remembered(asked: InferRequest, size: int) -> bool:
     known = KnownHeaders()
-    known.remember(KEY, size, RequestFields(), asked, OipHttpReplyForm())
+    known.remember(KEY, size, asked, None)
     return known.find(KEY, size) is not None
 
 
@@ -139,6 +139,47 @@ def test_the_first_is_forgotten_when_there_are_too_many(monkeypatch: pytest.Monk
     known = KnownHeaders()
     keys = [(text, "", False) for text in (b"1", b"2", b"3")]
     for key in keys:
-        known.remember(key, 0, RequestFields(), InferRequest("m", ()), OipHttpReplyForm())
+        known.remember(key, 0, InferRequest("m", ()), None)
     assert [known.find(key, 0) is not None for key in keys] == [False, True, True]
     assert known.find(keys[1], 1) is None
+
+
+def exchanged(values: tuple[float, ...], **fields: Any) -> tuple[Any, InferResponse]:
+    """The body of a request, and the response to an answer, both with ``values``."""
+    x = Tensor("x", Datatype.FP32, (len(values),), memoryview(floats(*values)))
+    _, parts = encode_request(InferRequest("m", (x, x.renamed("z")), **fields), binary=True)
+    header, *data = parts
+    assert b"".join(data) == floats(*values) * 2
+    answer = {
+        "model_name": "m",
+        "model_version": "3",
+        "outputs": [entry(4 * len(values), shape=[len(values)])],
+    }
+    text = json.dumps(answer).encode()
+    headers = {"inference-header-content-length": str(len(text))}
+    return json.loads(bytes(header)), decode_response(headers, text + floats(*values), {})
+
+
+@pytest.mark.parametrize("outputs", [None, (RequestedOutput("y"),)])
+def test_a_repeated_call_has_its_own_data(outputs: Any) -> None:
+    for values in ((1, 2), (3, 4), (5,), (), (1, 2)):
+        document, response = exchanged(values, outputs=outputs)
+        assert [each["shape"] for each in document["inputs"]] == [[len(values)]] * 2
+        sizes = [each["parameters"]["binary_data_size"] for each in document["inputs"]]
+        assert sizes == [4 * len(values)] * 2
+        if outputs is None:
+            assert document["parameters"] == {"binary_data_output": True} and "outputs" not in document
+        else:
+            assert document["outputs"] == [{"name": "y", "parameters": {"binary_data": True}}]
+        (tensor,) = response.outputs
+        assert (response.version, bytes(tensor.view)) == ("3", floats(*values))
+
+
+def test_a_known_answer_with_other_data_is_refused() -> None:
+    text = json.dumps({"model_name": "m", "outputs": [entry(8)]}).encode()
+    headers = {"inference-header-content-length": str(len(text))}
+    decode_response(headers, text + floats(1, 2), {})
+    with pytest.raises(InferenceError, match="bytes short"):
+        decode_response(headers, text + floats(1), {})
+    with pytest.raises(InferenceError, match="belong to no output"):
+        decode_response(headers, text + floats(1, 2, 3), {})
