@@ -113,8 +113,8 @@ class Opened(Generic[Answer]):
 class PassthroughNames:
     """The names in a message that passes through. ``model`` is the caller's name, ``remote`` the upstream's;
     ``order`` has the outputs in the caller's names. ``inputs`` and ``outputs`` map the caller's names to the
-    upstream's where they differ, ``back`` the upstream's outputs to the caller's. ``declared``: the model has
-    a signature. ``version`` is the requested one."""
+    upstream's where they differ, ``back`` the upstream's outputs to the caller's. ``signature`` has the
+    caller's names; it is ``declared`` if it is not empty. ``version`` is the requested one."""
 
     model: str
     remote: str
@@ -122,6 +122,7 @@ class PassthroughNames:
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     back: Mapping[str, str]
+    signature: Signature
     declared: bool = True
     version: str = ""
 
@@ -131,14 +132,15 @@ class Passthrough(Generic[Call, Answer, Reply]):
     """How inference passes from a listener to an upstream of the same dialect and transport with its tensors
     undecoded: an action and a call with the same passthrough fit together.
 
-    ``heads`` returns the message's tensors without their data; None if the message needs decoding or is
-    invalid, for example with an input whose size does not fit its shape. ``call`` returns the call, None if
-    the message needs decoding for its names. ``answer`` returns the caller's answer and the version that ran,
-    or a response to encode; it raises as ``UpstreamCall.decode``. A passthrough to any transport of the
-    dialect uses an ``InferRequest`` as its call and the response as its reply.
+    ``heads`` returns the message's tensors without their data, read with the signature in the caller's names;
+    None if the message needs decoding or is invalid, for example with an input whose size does not fit its
+    shape. ``call`` returns the call, None if the message needs decoding for its names. ``answer`` returns the
+    caller's answer and the version that ran, or a response to encode; it raises as ``UpstreamCall.decode``. A
+    passthrough to any transport of the dialect uses an ``InferRequest`` as its call and the response as its
+    reply.
     """
 
-    heads: Callable[[Opened[Answer]], InferHeads | None]
+    heads: Callable[[Opened[Answer], Signature], InferHeads | None]
     call: Callable[[Opened[Answer], PassthroughNames], Call | InferRequest | None]
     answer: Callable[[Opened[Answer], PassthroughNames, Reply], tuple[Answer, str] | InferResponse]
 

@@ -17,7 +17,6 @@ from interlingua.schemas import (
     Context,
     ErrorCode,
     InferenceError,
-    InferHeads,
     InferRequest,
     InferResponse,
     ModelMetadata,
@@ -142,11 +141,9 @@ class Target(Protocol):
         """The passthrough whose messages it forwards undecoded, if any."""
         return None
 
-    async def pass_through(
-        self, opened: Opened[Any], heads: InferHeads, model: str, version: str, context: Context
-    ) -> Any:
-        """The answer, in the caller's form, to a message with ``heads``, forwarded undecoded for a caller
-        that uses the name ``model``; None if the message has to be decoded. Raises as :meth:`infer`."""
+    async def pass_through(self, opened: Opened[Any], model: str, version: str, context: Context) -> Any:
+        """The answer, in the caller's form, to a message that is forwarded undecoded for a caller that uses
+        the name ``model``; None if the message has to be decoded. Raises as :meth:`infer`."""
         return None
 
     async def metadata(self, version: str = "") -> ModelMetadata:

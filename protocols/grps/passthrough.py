@@ -14,7 +14,7 @@ from typing import Any
 from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
 from interlingua.protocols.grps.client_deployment import joined
 from interlingua.protocols.grps.message import OK, GrpsMessage, Kind
-from interlingua.schemas import InferHeads, InferRequest, InferResponse
+from interlingua.schemas import InferHeads, InferRequest, InferResponse, Signature
 
 _UNREAD = InferHeads((), ())
 
@@ -35,7 +35,7 @@ class WholeMessage:
     message: GrpsMessage
 
 
-def _heads(opened: Opened[Any]) -> InferHeads | None:
+def _heads(opened: Opened[Any], signature: Signature) -> InferHeads | None:
     """No heads: a model without a signature accepts any tensors."""
     call: Call = opened.message
     return None if call.ndarray else _UNREAD

@@ -24,11 +24,11 @@ from interlingua.protocols.oip.grpc_messages import reader
 from interlingua.protocols.protobuf_message import parse_split
 from interlingua.protocols.protobuf_wire import join
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas import Datatype, InferHeads, InferResponse, TensorHead
+from interlingua.schemas import Datatype, InferHeads, InferResponse, Signature, TensorHead
 from interlingua.schemas.datatypes import DATATYPES
 
 
-def _heads(opened: Opened[GrpcAnswer]) -> InferHeads | None:
+def _heads(opened: Opened[GrpcAnswer], signature: Signature) -> InferHeads | None:
     head, raws, _ = opened.message
     if head.parameters or len(raws) != len(head.inputs):
         return None

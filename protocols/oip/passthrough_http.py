@@ -29,6 +29,7 @@ from interlingua.schemas import (
     InferHeads,
     InferResponse,
     Parameter,
+    Signature,
     TensorHead,
     element_count,
     malformed,
@@ -63,7 +64,7 @@ class _Answer:
     plain: bool
 
 
-def _heads(opened: Opened[HttpAnswer]) -> InferHeads | None:
+def _heads(opened: Opened[HttpAnswer], signature: Signature) -> InferHeads | None:
     request: HttpRequest = opened.message
     headers = request.headers
     if headers.get("content-encoding") or accepted_coding(headers.get("accept-encoding", "")):

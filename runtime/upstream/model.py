@@ -33,7 +33,6 @@ from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
-    InferHeads,
     InferRequest,
     InferResponse,
     ModelMetadata,
@@ -158,19 +157,18 @@ class UpstreamModel(Target):
     def passthrough(self) -> Passthrough[Any, Any, Any] | None:
         return self.upstream.passthrough
 
-    async def pass_through(
-        self, opened: Opened[Any], heads: InferHeads, model: str, version: str, context: Context
-    ) -> Any:
+    async def pass_through(self, opened: Opened[Any], model: str, version: str, context: Context) -> Any:
         """See ``Target``. None also if the request does not fit the signature."""
         known = self._signatures.known(version) or await self._known(version, context)
+        ours = known.ours
         passthrough = opened.action.passthrough
-        if passthrough is None or (self._strict and not known.check.passes(heads)):
+        heads = None if passthrough is None else passthrough.heads(opened, ours)
+        if passthrough is None or heads is None or (self._strict and not known.check.passes(heads)):
             return None
         names = known.passing.get((model, version)) or self._passing_names(known, model, version)
         message = passthrough.call(opened, names)
         if message is None:
             return None
-        ours = known.ours
         size = batch_size(heads, ours)
         read: Callable[[Any], Any] = partial(passthrough.answer, opened, names)
         began = time.monotonic_ns()
@@ -206,6 +204,7 @@ class UpstreamModel(Target):
             names.inputs,
             names.outputs,
             names.outputs_back,
+            ours,
             bool(ours.inputs or ours.outputs),
             version,
         )

@@ -94,12 +94,9 @@ class Dispatch:
         passthrough = self.opened.action.passthrough
         if target is None or passthrough is None or target.passthrough is not passthrough:
             return None
-        heads = passthrough.heads(self.opened)
-        if heads is None:
-            return None
         key = self.key
         try:
-            answer = await target.pass_through(self.opened, heads, key.model, key.version, self.context)
+            answer = await target.pass_through(self.opened, key.model, key.version, self.context)
         except InferenceError as error:
             if route is not None:
                 if route.fallback and await self._is_of_a_sequence(route):

@@ -50,7 +50,7 @@ def binding_of(dialect: str) -> Binding:
 
 OIP = binding_of("oip")
 
-PASSTHROUGH: Any = Passthrough(lambda _: InferHeads((), ()), lambda *_: object(), lambda *_: None)  # type: ignore[arg-type]
+PASSTHROUGH: Any = Passthrough(lambda *_: InferHeads((), ()), lambda *_: object(), lambda *_: None)  # type: ignore[arg-type]
 SIGNATURE = Signature((TensorSpec("x", Datatype.INT32, (-1,)),), (TensorSpec("y", Datatype.INT32, (-1,)),))
 
 

@@ -332,7 +332,7 @@ def test_only_what_is_shared_is_copied() -> None:
 @pytest.mark.parametrize("looked_at", [False, True])
 async def test_what_is_looked_at_is_read(looked_at: bool) -> None:
     """A message that could pass to its upstream unread is read where somebody looks on."""
-    passthrough: Any = Passthrough(lambda _: InferHeads((), ()), lambda *_: object(), lambda *_: None)  # type: ignore[arg-type]
+    passthrough: Any = Passthrough(lambda *_: InferHeads((), ()), lambda *_: object(), lambda *_: None)  # type: ignore[arg-type]
     upstream: Any = SimpleNamespace(name="there", offers=lambda _: False, passthrough=passthrough)
     target: Any = UpstreamModel("m", upstream, "m")
     echo = Echo()
