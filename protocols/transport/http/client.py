@@ -53,7 +53,7 @@ class PooledHttpClient:
         self._heads = RequestHeads(host, url.base)
         self._idle: list[HttpClientConnection] = []
         self._open: set[HttpClientConnection] = set()
-        self._deadlines: Deadlines
+        self._deadlines: Deadlines | None = None
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def send(self, request: HttpCall) -> HttpReply:
@@ -113,7 +113,7 @@ class PooledHttpClient:
         """Close the connections; requests that run fail."""
         if self._sweeping is not None:
             self._sweeping.cancel()
-        if self._open:
+        if self._deadlines is not None:
             self._deadlines.cancel()
         for connection in tuple(self._open):
             connection.abort()
@@ -144,13 +144,13 @@ class PooledHttpClient:
         waiter = connection.request(head, parts, size, bodiless=method == "HEAD", streamed=streamed)
         if request.rest is not None:
             connection.send_rest(request.rest, chunked=length is None)
-        if deadline is not None:
+        if deadline is not None and self._deadlines is not None:
             self._deadlines.add(deadline)
         return waiter
 
     def _more(self, connection: HttpClientConnection) -> Received:
         waiter = connection.more()
-        if not waiter.done() and connection.deadline is not None:
+        if not waiter.done() and connection.deadline is not None and self._deadlines is not None:
             self._deadlines.add(connection.deadline)
         return waiter
 
@@ -186,7 +186,7 @@ class PooledHttpClient:
             raise self._errors.timed_out() from late
         except UnsentError as fault:
             raise self._errors.failed(str(fault), sent=False) from fault
-        if not self._open:
+        if self._deadlines is None:
             self._deadlines = Deadlines(asyncio.get_running_loop(), self._open.__iter__)
         self._open.add(connection)
         return connection
