@@ -45,13 +45,15 @@ class Server:
 
 
 @contextmanager
-def daemon(folder: Path, config: dict[str, Any]) -> Iterator[Server]:
-    """The daemon itself, on a configuration whose listeners ask for free ports."""
+def daemon(
+    folder: Path, config: dict[str, Any], module: Sequence[str] = ("interlingua",)
+) -> Iterator[Server]:
+    """The daemon itself, on a configuration whose listeners ask for free ports; ``module`` starts it."""
     path, log = folder / "daemon.yaml", folder / "daemon.log"
     path.write_text(yaml.safe_dump(config))
     with (
         log.open("w") as stderr,
-        _process("-m", "interlingua", "serve", "-c", str(path), stderr=stderr) as process,
+        _process("-m", *module, "serve", "-c", str(path), stderr=stderr) as process,
     ):
         began = time.monotonic()
         while '"serving"' not in log.read_text():

@@ -9,7 +9,9 @@ from benchmarks.bridging.requests import ModelUse, Request, request
 from benchmarks.bridging.servers import DIGITS, TINY
 
 SIZES = (64, 64 << 10, 4 << 20)
-_COUNTS = {64: 2400, 256: 2400, 64 << 10: 960, 4 << 20: 96}
+COUNTS = {64: 2400, 256: 2400, 64 << 10: 960, 4 << 20: 96}
+"""How many requests of a size make a turn."""
+
 TITLES = {"oip": "OIP", "trtis": "TRTIS", "graphpipe": "GraphPipe", "grps": "grps"}
 WIRES = {"http": "HTTP", "grpc": "gRPC", "brpc": "bRPC"}
 
@@ -45,7 +47,7 @@ class Row:
     def count(self) -> int:
         """How many requests make a turn."""
         # numbers as text cost twenty times as much as bytes
-        return max(32, _COUNTS[self.size] // (20 if self.dialect == "grps" and self.size > 64 else 1))
+        return max(32, COUNTS[self.size] // (20 if self.dialect == "grps" and self.size > 64 else 1))
 
     def request(self, beside: Beside | None = None) -> Request:
         """What is sent to the server, or to a peer."""

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import processes
-from benchmarks.bridging import memory
+from benchmarks.bridging import memory, stages
 from benchmarks.bridging import traffic as traffic_module
 from benchmarks.bridging.requests import ModelUse, request
 from benchmarks.bridging.servers import DIGITS, Servers
+from benchmarks.bridging.stages import stage_of
 from benchmarks.bridging.table import ROWS, Row
 from benchmarks.bridging.traffic import Traffic, check
 from benchmarks.bridging.turns import Found
@@ -92,6 +93,77 @@ def test_tritonclient_loads_as_the_other_clients_do(tmp_path: Path) -> None:
         told = clients.go()
     assert told["count"] >= 4
     assert 0 < told["p50_ms"] <= told["p99_ms"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "stack"),
+    [
+        (
+            "decode",
+            [
+                "interlingua.protocols.trtis.codec:_Check.outputs",
+                "interlingua.translator.serving.dispatch:Dispatch._decode",
+            ],
+        ),
+        (
+            "encode answer",
+            [
+                "interlingua.protocols.trtis.codec:encode_response",
+                "interlingua.translator.serving.processor:perform",
+            ],
+        ),
+        (
+            "encode",
+            [
+                "interlingua.protocols.oip.codec_grpc:encode_call",
+                "interlingua.runtime.upstream.upstream:Upstream.call",
+            ],
+        ),
+        (
+            "decode answer",
+            [
+                "interlingua.protocols.oip.codec_grpc:_outputs",
+                "interlingua.runtime.upstream.upstream:Upstream.call",
+            ],
+        ),
+        (
+            "pool",
+            [
+                "interlingua.runtime.upstream.pool.pool:Pool.pick",
+                "interlingua.runtime.upstream.model:UpstreamModel.infer",
+            ],
+        ),
+        (
+            "route",
+            [
+                "interlingua.schemas.tensor:element_count",
+                "interlingua.runtime.models.validation:RequestCheck.check",
+            ],
+        ),
+        ("open", ["interlingua.translator.serving.handler:TransportPipeline.serve"]),
+        ("read answer", ["interlingua.protocols.transport.brpc.client:_Connection.data_received"]),
+        (
+            "write",
+            [
+                "interlingua.protocols.transport.sockets:write_parts",
+                "interlingua.protocols.transport.brpc.client:_Connection._write",
+            ],
+        ),
+        ("read", ["interlingua.protocols.transport.http.connection:HttpConnection.data_received"]),
+        ("write answer", ["interlingua.protocols.transport.http.writer:AnswerWriter.whole"]),
+        ("loop", ["interlingua.protocols.transport.received:SharedReceiver.get_buffer"]),
+    ],
+)
+def test_a_sample_has_a_stage(stage: str, stack: list[str]) -> None:
+    assert stage_of([*stack, "asyncio.runners:Runner.run"]) == stage
+
+
+def test_stages_make_up_the_whole(tmp_path: Path) -> None:
+    row = next(row for row in ROWS if row.title == "TRTIS HTTP -> OIP gRPC, 64 B")
+    with ExitStack() as running:
+        us, found, samples = stages.measure(row, Servers(tmp_path, running), tmp_path / "stages", 600)
+    assert samples
+    assert sum(found.values()) == pytest.approx(us)
 
 
 def test_a_peer_that_is_not_installed_is_named() -> None:
