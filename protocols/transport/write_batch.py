@@ -47,5 +47,9 @@ class WriteBatch:
             self._transport.write(pieces[0])
         elif size <= _JOINED_BYTES:
             self._transport.write(b"".join(pieces))
+        elif isinstance(self._loop, asyncio.BaseEventLoop):
+            # asyncio's writelines joins before 3.12, and forgets to pause before 3.12.9 and 3.13.2
+            for piece in pieces:
+                self._transport.write(piece)
         else:
             self._transport.writelines(pieces)
