@@ -138,11 +138,15 @@ class Passthrough(Generic[Call, Answer, Reply]):
     caller's answer and the version that ran, or a response to encode; it raises as ``UpstreamCall.decode``. A
     passthrough to any transport of the dialect uses an ``InferRequest`` as its call and the response as its
     reply.
+
+    A message of a sequence needs decoding. ``observable``: the action and the call can decode copies of the
+    message and of the reply, so that it passes for an observed request too.
     """
 
     heads: Callable[[Opened[Answer], Signature], InferHeads | None]
     call: Callable[[Opened[Answer], PassthroughNames], Call | InferRequest | None]
     answer: Callable[[Opened[Answer], PassthroughNames, Reply], tuple[Answer, str] | InferResponse]
+    observable: bool = True
 
 
 # looked up with every request, by identity

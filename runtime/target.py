@@ -27,6 +27,22 @@ from interlingua.schemas import (
 )
 
 
+@dataclass(slots=True)
+class PassedMessage:
+    """What a target keeps of a message that it forwards undecoded, for a copy to be decoded later: the
+    ``signature`` in the caller's names once the message may be sent, and ``nbytes`` of message and reply.
+    ``response`` decodes the reply for the decoded request, as :meth:`Target.infer` returns it; it raises as
+    that."""
+
+    signature: Signature | None = None
+    nbytes: int = 0
+    response: Callable[[InferRequest], InferResponse] | None = None
+
+
+Observe = Callable[[], PassedMessage | None]
+"""Whether a message is observed: decides when it is about to be sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerHooks:
     """The server as a model sees it: ``find`` returns a model by name or raises NOT_FOUND; ``standing`` is
@@ -141,9 +157,12 @@ class Target(Protocol):
         """The passthrough whose messages it forwards undecoded, if any."""
         return None
 
-    async def pass_through(self, opened: Opened[Any], model: str, version: str, context: Context) -> Any:
+    async def pass_through(
+        self, opened: Opened[Any], model: str, version: str, context: Context, observe: Observe | None = None
+    ) -> Any:
         """The answer, in the caller's form, to a message that is forwarded undecoded for a caller that uses
-        the name ``model``; None if the message has to be decoded. Raises as :meth:`infer`."""
+        the name ``model``; None if the message has to be decoded. Calls ``observe`` before it sends the
+        message. Raises as :meth:`infer`."""
         return None
 
     async def metadata(self, version: str = "") -> ModelMetadata:

@@ -108,6 +108,7 @@ class Assembly:
         await self.poller.stop()
         if self.examiner is not None:
             await self.examiner.stop()
+        await self.service.copies.finish()
         await asyncio.gather(*(each.close() for each in self.mirrors))
         await self.service.catalog.close()
         if self.tap is not None:
@@ -164,6 +165,8 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
         assembly.tap = tap = _tap(config.tap)
         service.observers += (tap,)
         assembly.sources.add("tap", tap.metrics, tap.report)
+    if assembly.mirrors or assembly.tap is not None:
+        assembly.sources.metrics.append(service.copies.metrics)
     return assembly
 
 

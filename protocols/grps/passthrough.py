@@ -62,4 +62,4 @@ def _answer(opened: Opened[Any], names: PassthroughNames, response: InferRespons
     return call.write(replace(answer, model=model, status=OK)), ""
 
 
-PASSTHROUGH: Passthrough[Any, Any, Any] = Passthrough(_heads, _call, _answer)
+PASSTHROUGH: Passthrough[Any, Any, Any] = Passthrough(_heads, _call, _answer, observable=False)

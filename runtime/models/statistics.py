@@ -7,11 +7,18 @@ are not counted: their counters are None.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from interlingua.schemas import ErrorCode, InferenceError, InferHeads, InferRequest, Signature
-from interlingua.schemas.status import Duration, ExecutionStatistics, RequestStatistics, VersionStatistics
+from interlingua.schemas.status import (
+    LATENCY_BOUNDS_NS,
+    Duration,
+    ExecutionStatistics,
+    RequestStatistics,
+    VersionStatistics,
+)
 
 MOST_BATCH_SIZES = 1024
 """How many batch sizes have counters; other sizes count in the totals only, so that clients cannot grow the
@@ -60,7 +67,10 @@ def count_success(
     input_ns, ran, taken = ready - began + gathering, ended - started - gathering, done - ended
     counted.inference_count += size
     counted.last_inference_ms = time.time_ns() // 1_000_000
-    counted.latencies.add(done - began)
+    # Latencies.add and Duration.add, inlined
+    latencies = counted.latencies
+    latencies.counts[bisect_left(LATENCY_BOUNDS_NS, done - began)] += 1
+    latencies.ns += done - began
     spent: list[tuple[Duration, int]] = []
     requests = counted.by_batch_size.get(size) or _of_size(counted, size)
     if requests is not None:
@@ -84,7 +94,6 @@ def count_success(
                 (runs.compute_output, taken),
             )
     for duration, ns in spent:
-        # Duration.add, inlined
         duration.count += 1
         duration.ns += ns
 

@@ -19,7 +19,7 @@ from interlingua.runtime.models.renames import Renames
 from interlingua.runtime.models.statistics import Course, batch_size
 from interlingua.runtime.models.turns import Turns
 from interlingua.runtime.repository.absent import all_in
-from interlingua.runtime.target import Target
+from interlingua.runtime.target import Observe, PassedMessage, Target
 from interlingua.runtime.upstream.attributes import NO_ATTRIBUTES, Attributes
 from interlingua.runtime.upstream.config import fetch_config, is_decoupled, read_config, shown_config
 from interlingua.runtime.upstream.counts import UNNAMED_VERSION, UpstreamCounts
@@ -27,7 +27,7 @@ from interlingua.runtime.upstream.dropped_fields import DroppedFields
 from interlingua.runtime.upstream.names import UpstreamNames
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
-from interlingua.runtime.upstream.upstream import Upstream
+from interlingua.runtime.upstream.upstream import Upstream, nbytes_of
 from interlingua.schemas import (
     Context,
     Datatype,
@@ -157,7 +157,9 @@ class UpstreamModel(Target):
     def passthrough(self) -> Passthrough[Any, Any, Any] | None:
         return self.upstream.passthrough
 
-    async def pass_through(self, opened: Opened[Any], model: str, version: str, context: Context) -> Any:
+    async def pass_through(
+        self, opened: Opened[Any], model: str, version: str, context: Context, observe: Observe | None = None
+    ) -> Any:
         """See ``Target``. None also if the request does not fit the signature."""
         known = self._signatures.known(version) or await self._known(version, context)
         ours = known.ours
@@ -171,6 +173,9 @@ class UpstreamModel(Target):
             return None
         size = batch_size(heads, ours)
         read: Callable[[Any], Any] = partial(passthrough.answer, opened, names)
+        if observe is not None and (passed := observe()) is not None:
+            passed.signature, passed.nbytes = ours, nbytes_of(message)
+            read = partial(self._keep, passed, known, read)
         began = time.monotonic_ns()
         try:
             if isinstance(message, InferRequest):
@@ -191,6 +196,22 @@ class UpstreamModel(Target):
         self._counts.success(version, size, course, context)
         context.timings["upstream"] = received - began
         return answer[0] if undecoded else _encoded(opened, ours, model, answer)
+
+    def _keep(
+        self, passed: PassedMessage, known: KnownSignature, read: Callable[[Any], Any], reply: Any
+    ) -> Any:
+        """``read`` the ``reply``, which stays for ``passed``."""
+        passed.nbytes += nbytes_of(reply)
+        passed.response = partial(self._response, known, reply)
+        return read(reply)
+
+    def _response(self, known: KnownSignature, reply: Any, request: InferRequest) -> InferResponse:
+        """The response that ``reply`` to the passed message of ``request`` has."""
+        sent = self._names.to_upstream(request, self._remote)
+        answer = self.upstream.response(sent, known.theirs, reply)
+        answer.outputs = self._names.chosen(self._names.answered(answer), request.outputs, known.ours)
+        answer.model, answer.id = self.name, request.id
+        return answer
 
     def _passing_names(self, known: KnownSignature, model: str, version: str) -> PassthroughNames:
         """The names in messages that pass through, prepared once."""

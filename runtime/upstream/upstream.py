@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, UpstreamCall
-from interlingua.protocols.wire import FramedRequest, GrpcRequest, HttpCall
+from interlingua.protocols.wire import FramedRequest, HttpCall, HttpReply
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.pool import Attempt, Gate, Member, Pool, unanswered
 from interlingua.runtime.upstream.pool.probes import Probe
@@ -141,6 +141,14 @@ class Upstream:
             error.origin = error.origin or self.name
             raise
 
+    def response(self, request: InferRequest, signature: Signature | None, reply: Any) -> InferResponse:
+        """The response in the ``reply`` to an inference that was forwarded, which is ``request`` decoded.
+        Raises as :meth:`call` does."""
+        call = self._calls[Operation.INFER]
+        _, form = call.encode(naming_all(request, signature) if call.unnamed else request, signature)
+        response: InferResponse = call.decode(form, reply)
+        return response
+
     def _request(
         self,
         operation: Operation,
@@ -156,7 +164,7 @@ class Upstream:
         return self._send_gated(self.gate, attempt, message, read)
 
     async def _send_gated(self, gate: Gate, attempt: Attempt, message: Any, read: Callable[[Any], T]) -> T:
-        async with gate.passing(self.name, _nbytes(message), message.context.deadline):
+        async with gate.passing(self.name, nbytes_of(message), message.context.deadline):
             return await self._send_attempts(attempt, message, read)
 
     async def _send_attempts(self, attempt: Attempt, message: Any, read: Callable[[Any], T]) -> T:
@@ -319,7 +327,7 @@ class Upstream:
         """The gate, if there is one."""
         if self.gate is None:
             return nullcontext()
-        return self.gate.passing(self.name, _nbytes(request), request.context.deadline)
+        return self.gate.passing(self.name, nbytes_of(request), request.context.deadline)
 
     async def _send(self, client: Any, request: Any) -> Any:
         try:
@@ -333,9 +341,9 @@ async def _send(client: Any, request: Any) -> Any:
     return await client.send(request)
 
 
-def _nbytes(request: Any) -> int:
-    """The bytes of a message."""
-    if isinstance(request, HttpCall | FramedRequest):
-        return sum(memoryview(part).nbytes for part in request.parts)
-    parts = (request.message, *request.parts) if isinstance(request, GrpcRequest) else (request.message,)
-    return sum(memoryview(part).nbytes for part in parts)
+def nbytes_of(message: Any) -> int:
+    """The bytes of a call, or of a reply."""
+    if isinstance(message, HttpCall | FramedRequest):
+        return sum(memoryview(part).nbytes for part in message.parts)
+    nbytes = memoryview(message.body if isinstance(message, HttpReply) else message.message).nbytes
+    return nbytes + sum(memoryview(part).nbytes for part in getattr(message, "parts", ()))

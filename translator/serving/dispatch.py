@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from interlingua.protocols.dialect import Binding, Opened
 from interlingua.runtime.shared_memory import Placement, is_used
-from interlingua.runtime.target import Target
+from interlingua.runtime.target import PassedMessage, Target
 from interlingua.schemas import (
     Context,
     ErrorCode,
@@ -25,7 +25,8 @@ from interlingua.schemas import (
     Operation,
     Signature,
 )
-from interlingua.translator.serving.observation import Observer
+from interlingua.translator.serving.observation import Observer, choosing
+from interlingua.translator.serving.passed_copies import PassedCopies, PassedCopy
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.conditions import RouteKey
 from interlingua.translator.serving.routing.route import Route
@@ -77,12 +78,14 @@ class Dispatch:
     place: Place
     parameters: Mapping[str, str] | None = None
     _decoded: Decoded | None = None
+    _copy: PassedCopy | None = None
     # from pass_through to plan: the model that a split has drawn, the route that has fallen back
     _drawn: str = ""
     _fallen_back: Route | None = None
 
-    async def pass_through(self) -> Any:
-        """The answer, in the caller's form, if the target takes the message undecoded; else None."""
+    async def pass_through(self, observers: tuple[Observer, ...], copies: PassedCopies) -> Any:
+        """The answer, in the caller's form, if the target takes the message undecoded; else None. A copy for
+        those of ``observers`` that choose the request goes to ``copies``."""
         route = self.candidates[0] if self.candidates else None
         model = self.key.model
         if route is not None:
@@ -90,25 +93,54 @@ class Dispatch:
                 return None
             route.bound(self.context)
             model = self._drawn = route.unkeyed(self.key)
+            if route.mirror is not None:
+                observers = (*observers, route.mirror)
         target = self.router.models.get(model)
         passthrough = self.opened.action.passthrough
         if target is None or passthrough is None or target.passthrough is not passthrough:
             return None
+        observe = None
+        if observers:
+            if not passthrough.observable:
+                return None
+            observe = partial(self._observe, observers, target)
         key = self.key
         try:
-            answer = await target.pass_through(self.opened, key.model, key.version, self.context)
-        except InferenceError as error:
-            if route is not None:
-                if route.fallback and await self._is_of_a_sequence(route):
-                    return None  # sequences do not pass through: the target has returned its signature alone
-                route.count(model)
-                if route.falls_back(model, error, None, unread=False):
-                    self._fallen_back = route
-                    return None
+            answer = await target.pass_through(self.opened, key.model, key.version, self.context, observe)
+        except BaseException as error:
+            if route is not None and await self._is_decoded_after(route, error):
+                return None
+            if self._copy is not None:
+                copies.add(self._copy, error)
             raise
-        if answer is not None and route is not None:
-            route.count(model)
+        if answer is not None:
+            if route is not None:
+                route.count(model)
+            if self._copy is not None:
+                copies.add(self._copy)
         return answer
+
+    def _observe(self, observers: tuple[Observer, ...], target: Target) -> PassedMessage | None:
+        """Begin the copy of the message for those of ``observers`` that choose it; None without any."""
+        key = self.key
+        chosen = choosing(observers, InferRequest(key.model, (), version=key.version, context=self.context))
+        if not chosen:
+            return None
+        self._copy = PassedCopy(chosen, target.name, key.dialect, key.listener, self._decode)
+        return self._copy.passed
+
+    async def _is_decoded_after(self, route: Route, error: BaseException) -> bool:
+        """Whether the message that could not pass by ``route`` is decoded: for its fallback, or because it is
+        of a sequence, which does not pass, so that the target has returned its signature alone."""
+        if not isinstance(error, InferenceError):
+            return False
+        if route.fallback and await self._is_of_a_sequence(route):
+            return True
+        route.count(self._drawn)
+        if route.falls_back(self._drawn, error, None, unread=False):
+            self._fallen_back = route
+            return True
+        return False
 
     async def plan(self) -> DispatchPlan:
         """The first plan: by the first route that accepts the request, else for the model that it names."""

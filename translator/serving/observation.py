@@ -54,14 +54,14 @@ class Observed:
 
 
 class Observer(Protocol):
-    """Observes requests. A service with observers passes no message through."""
+    """Observes requests."""
 
     max_stream_bytes: int
     """The limit for the kept responses of one stream."""
 
     def should_observe(self, request: InferRequest) -> bool:
         """Whether to observe ``request``, before the model executes it: all requests of a sequence or none.
-        Never raises, never waits."""
+        One that may pass through has no inputs yet, and no sequence. Never raises, never waits."""
 
     def on_response(self, observed: Observed) -> None:
         """Take an observed request with its responses. Never raises, never waits."""
@@ -108,7 +108,7 @@ class Observation:
         """The observation of ``request``, which goes to the model ``by``, with a ``budget`` if it streams;
         None without an observer for it. Inputs in memory that a client may write to again are copied in
         ``request`` itself: the model gets exactly the observed bytes."""
-        chosen = tuple([observer for observer in observers if _should_observe(observer, request)])
+        chosen = choosing(observers, request)
         if not chosen:
             return None
         request.inputs = kept(request.inputs)
@@ -143,9 +143,13 @@ class Observation:
             observed.error = mapped_error(failure)
             observed.elapsed_ns = time.monotonic_ns() - self._began
         observed.responses = tuple(self._responses)
+        self.publish()
+
+    def publish(self) -> None:
+        """Hand the complete request to the observers."""
         for observer in self.observers:
             try:
-                observer.on_response(observed)
+                observer.on_response(self.observed)
             except Exception:
                 _log.exception("observer failed")
 
@@ -158,6 +162,11 @@ class Observation:
         self._held += nbytes
         budget.free -= nbytes
         return True
+
+
+def choosing(observers: Iterable[Observer], request: InferRequest) -> tuple[Observer, ...]:
+    """Those of ``observers`` that choose ``request``."""
+    return tuple([observer for observer in observers if _should_observe(observer, request)])
 
 
 def _should_observe(observer: Observer, request: InferRequest) -> bool:

@@ -36,6 +36,7 @@ from interlingua.schemas import (
     TraceSettings,
 )
 from interlingua.translator.serving.observation import ByteBudget, Observer
+from interlingua.translator.serving.passed_copies import PassedCopies
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.settings import LogBook, TraceBook
@@ -51,7 +52,7 @@ class Service:
     ``shared_memory``: ``all``, ``none`` or ``local``. ``numbers`` number the requests of the process.
     ``counted`` has durations by operation, ``trends`` the inferences over time. ``started_ns`` is a
     ``time.monotonic_ns()``. ``listeners`` are bound. ``observers`` observe every inference, with
-    ``stream_budget`` for running streams.
+    ``stream_budget`` for running streams and ``copies`` of messages that pass through.
     """
 
     router: Router
@@ -72,6 +73,7 @@ class Service:
     trends: Trends = field(default_factory=Trends)
     observers: tuple[Observer, ...] = ()
     stream_budget: ByteBudget = field(default_factory=ByteBudget)
+    copies: PassedCopies = field(default_factory=PassedCopies)
     started_ns: int = field(default_factory=time.monotonic_ns)
 
     @property

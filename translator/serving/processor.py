@@ -68,8 +68,8 @@ class RequestProcessor:
             # targets themselves observe the deadline in the context
             dispatch = await self._dispatch(opened, binding, context)
             answer = None
-            if action.passthrough is not None and not (self.service.observers or dispatch.parameters):
-                answer = await dispatch.pass_through()
+            if action.passthrough is not None and not dispatch.parameters:
+                answer = await dispatch.pass_through(self.service.observers, self.service.copies)
             if answer is None:
                 answer = await self._answer(dispatch)
             failed = False

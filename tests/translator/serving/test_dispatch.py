@@ -407,7 +407,7 @@ async def relayed(*_: Any) -> str:
         ({"names": Names({"a": "b"})}, False),
         ({"names": Names(versions={"1": "2"})}, False),
         ({"datatypes": "strict"}, False),
-        ({"mirror": SimpleNamespace(should_observe=lambda _: False, on_response=None)}, False),
+        ({"mirror": SimpleNamespace(should_observe=lambda _: False, on_response=None)}, True),
         ({"when": Conditions(parameters={"class": "gold"})}, False),
     ],
 )

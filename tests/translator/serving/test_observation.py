@@ -18,9 +18,11 @@ import pytest
 
 from interlingua.protocols.dialect import Action, Opened, Passthrough
 from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
 from interlingua.runtime.models.kept import kept
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
     Datatype,
@@ -36,9 +38,12 @@ from interlingua.schemas import (
     SharedMemoryRegion,
     Signature,
     Tensor,
+    TensorSpec,
 )
+from interlingua.schemas.oip import MESSAGES
 from interlingua.translator.serving.observation import RESPONSE_BYTES, ByteBudget, Observed
 from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import Pipeline
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.router import Router
 from tests.runtime.python_models import ECHO, loaded
@@ -329,22 +334,154 @@ def test_only_what_is_shared_is_copied() -> None:
 # --- what passes through
 
 
-@pytest.mark.parametrize("looked_at", [False, True])
-async def test_what_is_looked_at_is_read(looked_at: bool) -> None:
-    """A message that could pass to its upstream unread is read where somebody looks on."""
-    passthrough: Any = Passthrough(lambda *_: InferHeads((), ()), lambda *_: object(), lambda *_: None)  # type: ignore[arg-type]
+SIGNATURE = Signature(
+    (TensorSpec("x", Datatype.FP32, (-1,)),), (TensorSpec("x", Datatype.FP32, (-1,)),), max_batch_size=8
+)
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
+RESPONSE: Any = MESSAGES["inference.ModelInferResponse"]
+
+
+class Server:
+    """A ``GrpcClient`` whose server answers with ``answer``; ``sent`` are the messages that it got."""
+
+    def __init__(self, answer: GrpcAnswer | BaseException) -> None:
+        self.answer = answer
+        self.sent: list[bytes] = []
+
+    async def send(self, call: GrpcRequest) -> GrpcAnswer:
+        self.sent.append(bytes(call.message))
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def message(contents: bytes = np.arange(4, dtype=np.float32).tobytes(), datatype: str = "FP32") -> bytes:
+    asked = REQUEST(model_name="m", id="seven")
+    asked.inputs.add(name="x", datatype=datatype, shape=[4])
+    asked.raw_input_contents.append(contents)
+    return bytes(asked.SerializeToString())
+
+
+def reply(contents: bytes = np.ones(4, np.float32).tobytes()) -> GrpcAnswer:
+    answer = RESPONSE(model_name="m", model_version="3", id="seven")
+    answer.outputs.add(name="x", datatype="FP32", shape=[4])
+    answer.raw_output_contents.append(contents)
+    return GrpcAnswer(answer.SerializeToString())
+
+
+def passing(
+    server: Server, *observers: Any, declared: Signature | None = SIGNATURE, remote: str = "m", **names: Any
+) -> tuple[Service, Any]:
+    """A service in front of ``server``, and the handler of its gRPC listener."""
+    upstream = Upstream("there", DIALECTS["oip"].bindings["grpc"].calls, [server], 5.0)
+    service = serving(UpstreamModel("m", upstream, remote, declared=declared, **names), *observers)
+    pipeline = Pipeline(service, "here:1", [DIALECTS["oip"].bindings["grpc"]])
+    return service, pipeline.handlers["grpc"]
+
+
+async def test_what_is_observed_passes_through() -> None:
+    """The observer gets what it would get of a decoded message, after the caller has its answer."""
+    looker, server = Looker(), Server(reply())
+    service, handler = passing(server, looker)
+    answer = await handler.serve(GrpcRequest(INFER, message()))
+    assert server.sent == [message()] and answer.message == reply().message
+    assert [each.model for each in looker.asked] == ["m"] and not looker.seen
+    await service.copies.finish()
+    (seen,) = looker.seen
+    assert (seen.request.model, seen.request.id, seen.answered_by) == ("m", "seven", "m")
+    assert (seen.dialect, seen.listener, seen.max_batch_size) == ("oip", "here:1", 8)
+    assert seen.request.inputs[0].numpy().tolist() == [0, 1, 2, 3]
+    (response,) = seen.responses
+    assert (response.model, response.version, response.id) == ("m", "3", "seven")
+    assert response.outputs[0].numpy().tolist() == [1, 1, 1, 1]
+    assert seen.error is None and seen.elapsed_ns > 0 and not seen.streamed
+    assert service.copies.budget.free == ByteBudget().free
+
+
+async def test_what_passes_is_observed_in_the_names_of_the_caller() -> None:
+    told = RESPONSE.FromString(reply().message)
+    told.model_name, told.outputs[0].name = "far", "there"
+    looker, server = Looker(), Server(GrpcAnswer(told.SerializeToString()))
+    names = {"inputs": {"x": "there"}, "outputs": {"x": "there"}}
+    service, handler = passing(server, looker, remote="far", **names)
+    await handler.serve(GrpcRequest(INFER, message()))
+    await service.copies.finish()
+    (seen,) = looker.seen
+    assert REQUEST.FromString(server.sent[0]).inputs[0].name == "there"
+    assert seen.request.inputs[0].name == seen.responses[0].outputs[0].name == "x"
+    assert seen.responses[0].model == "m"
+
+
+@pytest.mark.parametrize(
+    "answer", [GrpcAnswer(code=14, details="not now"), GrpcAnswer(b"\xff"), asyncio.CancelledError()]
+)
+async def test_failures_of_what_passes_are_observed(answer: Any) -> None:
+    looker = Looker()
+    service, handler = passing(Server(answer), looker)
+    code = ErrorCode.CANCELLED
+    try:
+        said = await handler.serve(GrpcRequest(INFER, message()))
+        assert said.code
+        code = ErrorCode.UNAVAILABLE if answer.code else ErrorCode.BAD_UPSTREAM
+    except asyncio.CancelledError:
+        pass
+    await service.copies.finish()
+    (seen,) = looker.seen
+    assert seen.error is not None and seen.error.code is code and not seen.responses
+
+
+async def test_what_nobody_chooses_is_not_kept() -> None:
+    looker = Looker(wanted=False)
+    service, handler = passing(Server(reply()), looker)
+    service.copies.budget.free = 0
+    assert not (await handler.serve(GrpcRequest(INFER, message()))).code
+    await service.copies.finish()
+    assert len(looker.asked) == 1 and not looker.seen and not service.copies.dropped
+
+
+async def test_copies_of_what_passes_have_a_budget() -> None:
+    looker = Looker()
+    service, handler = passing(Server(reply()), looker)
+    free = service.copies.budget.free = len(message()) + len(reply().message) + RESPONSE_BYTES
+    for _ in range(3):
+        await handler.serve(GrpcRequest(INFER, message()))
+    await service.copies.finish()
+    assert len(looker.seen) == 1 and service.copies.dropped == 2 and service.copies.budget.free == free
+    await handler.serve(GrpcRequest(INFER, message()))
+    await service.copies.finish()
+    assert len(looker.seen) == 2
+
+
+async def test_a_copy_that_cannot_be_decoded_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Elements of BYTES are not checked where a message passes."""
+    text = Signature((TensorSpec("x", Datatype.BYTES, (-1,)),), SIGNATURE.outputs)
+    looker = Looker()
+    service, handler = passing(Server(reply()), looker, declared=text)
+    answer = await handler.serve(GrpcRequest(INFER, message(b"\xff" * 16, "BYTES")))
+    assert not answer.code and answer.message == reply().message
+    await service.copies.finish()
+    assert not looker.seen and service.copies.failed == 1 and service.copies.budget.free == ByteBudget().free
+    assert [each.message for each in caplog.records] == ["passed message not decodable"]
+    (family,) = service.copies.metrics()
+    assert [sample.value for sample in family.samples] == [0, 1]
+
+
+async def test_what_cannot_be_decoded_beside_its_path_is_decoded() -> None:
+    passthrough: Any = Passthrough(
+        lambda _: InferHeads((), ()),
+        lambda *_: object(),
+        lambda *_: None,
+        observable=False,  # type: ignore[arg-type]
+    )
     upstream: Any = SimpleNamespace(name="there", offers=lambda _: False, passthrough=passthrough)
     target: Any = UpstreamModel("m", upstream, "m")
-    echo = Echo()
+    echo, looker = Echo(), Looker()
     target.infer, target.signature = echo.infer, echo.signature
-
-    async def pass_through(*_: Any) -> str:
-        return "relayed"
-
-    target.pass_through = pass_through
     asked = opened(request(1))
     asked.action = replace(asked.action, passthrough=passthrough)
-    observers = (Looker(),) if looked_at else ()
-    answer = await RequestProcessor(serving(target, *observers), "here:1").perform(asked, OIP, Context())
-    assert (answer == "relayed") is not looked_at
-    assert [len(looker.seen) for looker in observers] == [1] * looked_at
+    await RequestProcessor(serving(target, looker), "here:1").perform(asked, OIP, Context())
+    assert len(looker.seen) == len(looker.asked) == 1

@@ -79,7 +79,7 @@ class Route:
     @property
     def passes_through(self) -> bool:
         """Whether its requests may go to an upstream undecoded."""
-        return self.names.plain and not (self.when.parameters or self.datatypes or self.mirror)
+        return self.names.plain and not (self.when.parameters or self.datatypes)
 
     def bound(self, context: Context) -> None:
         if self.timeout_secs is not None:
