@@ -1,1 +1,1 @@
-"""HTTP, as a listener on an engine of our own or on aiohttp, and as a client."""
+"""HTTP, as a listener and as a client, each on an engine of our own or on aiohttp."""

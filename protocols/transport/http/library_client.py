@@ -7,7 +7,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -121,7 +121,7 @@ class AiohttpClient:
             request.method,
             URL(target, encoded=True),
             data=_body(request),
-            headers=request.headers,
+            headers=_headers(request),
             allow_redirects=False,
             trace_request_ctx=trace,
         )
@@ -261,6 +261,12 @@ def _ending_with_its_connection(response: aiohttp.ClientResponse) -> Iterator[No
             closed.remove_done_callback(fail)
 
 
+def _headers(request: HttpCall) -> Mapping[str, str]:
+    if request.rest is None or request.length is None:
+        return request.headers
+    return {**request.headers, "Content-Length": str(request.length)}
+
+
 def _body(request: HttpCall) -> _Parts | AsyncIterator[bytes] | None:
     if request.rest is not None:
         return _chunks(request.parts, request.rest)
@@ -268,7 +274,7 @@ def _body(request: HttpCall) -> _Parts | AsyncIterator[bytes] | None:
 
 
 async def _chunks(parts: Sequence[Buffer], rest: AsyncIterator[Buffer]) -> AsyncIterator[bytes]:
-    """A body of unknown length: aiohttp sends it in chunks."""
+    """A body that is still arriving: aiohttp sends it in chunks, unless its length is known."""
     for part in parts:
         yield bytes(part)
     async for piece in rest:

@@ -24,6 +24,7 @@ async def arriving(pieces: list[bytes], given: list[int] | None = None) -> Async
         yield piece
 
 
+@pytest.mark.usefixtures("client_engine")
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("first", [b"", b"begin", bytes(3 * MIB)])
 async def test_a_body_that_is_still_arriving(known: bool, first: bytes) -> None:
