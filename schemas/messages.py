@@ -129,6 +129,25 @@ class InferRequest:
     wire_form: object = field(default=None, compare=False, repr=False)
     answers: Literal["one", "only", "many"] = field(default="one", compare=False)
 
+    def redirected(
+        self, model: str, inputs: tuple[Tensor, ...], outputs: tuple[RequestedOutput, ...] | None
+    ) -> InferRequest:
+        """The same request to another model, with the tensors that it has there."""
+        return InferRequest(
+            model,
+            inputs,
+            outputs,
+            self.version,
+            self.id,
+            self.parameters,
+            self.sequence,
+            self.priority,
+            self.timeout_us,
+            self.context,
+            self.wire_form,
+            self.answers,
+        )
+
 
 class TensorHead(NamedTuple):
     """An input without its bytes."""

@@ -112,6 +112,8 @@ class RequestCheck:
             raise invalid_tensor(f"inference request batch-size must be {limit} for '{self._model}'")
 
     def _requested(self, outputs: Sequence[str]) -> tuple[str, ...]:
+        if len(outputs) == 1 and outputs[0] in self._outputs:
+            return (outputs[0],)
         names = set(outputs)
         if len(names) != len(outputs):
             raise invalid_tensor(f"output '{_repeated(outputs)}' already requested")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 from functools import partial
@@ -104,21 +104,24 @@ class UpstreamModel(Target):
     def unloaded(self) -> bool:
         return self._remote in self.upstream.unloaded
 
-    async def infer(self, request: InferRequest) -> InferResponse:
+    def infer(self, request: InferRequest) -> Coroutine[Any, Any, InferResponse]:
         """See ``Target``; names are translated both ways. Requests of one sequence run one after the other:
         concurrent ones could overtake each other. A caller that takes only one answer gets it from a stream
         if the model is known to be decoupled, which shows when it refuses to give one answer."""
         if request.answers == "only":
-            known = await self._known(request.version, request.context)
-            if not known.decoupled:
-                try:
-                    return await self._infer_in_turn(request)
-                except InferenceError as error:
-                    unable = error.code is ErrorCode.UNSUPPORTED and self._streams
-                    if not unable or not await self._is_decoupled(known):
-                        raise
-            return await only_answer(self.stream(request), self.name)
-        return await self._infer_in_turn(request)
+            return self._infer_only(request)
+        return self._infer(request) if request.sequence is None else self._infer_in_turn(request)
+
+    async def _infer_only(self, request: InferRequest) -> InferResponse:
+        known = await self._known(request.version, request.context)
+        if not known.decoupled:
+            try:
+                return await self._infer_in_turn(request)
+            except InferenceError as error:
+                unable = error.code is ErrorCode.UNSUPPORTED and self._streams
+                if not unable or not await self._is_decoupled(known):
+                    raise
+        return await only_answer(self.stream(request), self.name)
 
     async def _infer_in_turn(self, request: InferRequest) -> InferResponse:
         if request.sequence is None:

@@ -36,12 +36,15 @@ class UpstreamNames:
         """``request`` to the upstream's model ``remote``, in its names. It requests raw outputs: classes are
         ranked here, from values that no server has rounded."""
         outputs = request.outputs
-        if outputs is not None:
+        if outputs and (self.outputs or any(each.classification for each in outputs)):
             names = self.outputs
             outputs = tuple(
                 [replace(each, name=names.get(each.name, each.name), classification=0) for each in outputs]
             )
-        return replace(request, model=remote, inputs=renamed(request.inputs, self.inputs), outputs=outputs)
+        inputs = renamed(request.inputs, self.inputs)
+        if request.model == remote and inputs is request.inputs and outputs is request.outputs:
+            return request
+        return request.redirected(remote, inputs, outputs)
 
     def answered(self, response: InferResponse) -> tuple[Tensor, ...]:
         return renamed(response.outputs, self.outputs_back)
@@ -61,6 +64,10 @@ class UpstreamNames:
     ) -> tuple[Tensor, ...]:
         """The requested outputs, in signature order; some servers answer with all of them in any order.
         Raises BAD_UPSTREAM naming a missing one."""
+        if len(answered) == 1 and (
+            requested is None or (len(requested) == 1 and requested[0].name == answered[0].name)
+        ):
+            return answered
         by_name = {tensor.name: tensor for tensor in answered}
         if requested is not None:
             missing = [output.name for output in requested if output.name not in by_name]

@@ -8,8 +8,6 @@ checks the answer against the signature.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from interlingua.schemas import InferRequest, RequestedOutput, Signature, invalid_tensor, unsupported
 
 
@@ -28,4 +26,5 @@ def naming_all(request: InferRequest, signature: Signature | None) -> InferReque
             raise invalid_tensor(f"the model has no output '{name}' (there are: {', '.join(known)})")
     if not known:
         return request
-    return replace(request, outputs=tuple([chosen.get(name) or RequestedOutput(name) for name in known]))
+    outputs = tuple([chosen.get(name) or RequestedOutput(name) for name in known])
+    return request.redirected(request.model, request.inputs, outputs)

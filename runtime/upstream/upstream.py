@@ -106,7 +106,9 @@ class Upstream:
         whose answers have no names returns every output. ``dispensable``: the caller does not need an answer
         from a server that is reachable. Raises the upstream's own error in its words, or UNAVAILABLE,
         DEADLINE_EXCEEDED, OVERLOADED, BAD_UPSTREAM, UNREPRESENTABLE; ``origin`` names the upstream."""
-        call = await self._call(operation, context)
+        call = self._calls.get(operation)
+        if call is None or self._flavors or not self.pool.watched:
+            call = await self._call(operation, context)
         try:
             if call.shared is not None:
                 return await self._call_shared(operation, call, call.shared, argument)
