@@ -158,6 +158,7 @@ class HttpClientConnection(asyncio.Protocol):
         """The answer is read. The connection closes if no other can follow, or if it came before the request
         was sent (RFC 9112, 9.5)."""
         self._busy = False
+        self.reader.body = b""
         sending, self._sending = self._sending, None
         sent = not self._transport.get_write_buffer_size() and (sending is None or sending.done())
         if sent and self.reader.state is IDLE:

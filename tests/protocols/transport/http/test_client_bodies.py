@@ -8,6 +8,8 @@ from contextlib import aclosing
 
 import pytest
 
+from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.http.client import PooledHttpClient
 from interlingua.protocols.wire import HttpCall
 from interlingua.schemas import ErrorCode, InferenceError
 from tests.protocols.transport.http.test_client import MIB, behaving, client
@@ -91,3 +93,14 @@ async def test_a_streamed_answer_is_read_no_faster_than_it_is_taken() -> None:
             async for piece in stream:
                 size += len(piece.body)
         assert size == 64 * MIB
+
+
+async def test_an_idle_connection_holds_no_body() -> None:
+    async with serving(HttpEcho()) as server:
+        sender = PooledHttpClient(parse_url(str(server.address)))
+        for size in (0, 100, 4 * MIB):
+            call = HttpCall("POST", "/", parts=(bytes(size),))
+            assert len((await sender.send(call)).body) == size
+            (connection,) = sender._idle
+            assert connection.reader.body == b""
+        await sender.close()
