@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from interlingua.protocols.dialect import UpstreamCall
-from interlingua.protocols.trtis import client_grpc, client_http
+from interlingua.protocols.trtis import client_grpc, client_http, passthrough_http
 from interlingua.protocols.trtis.client_status import model_metadata, model_readiness, server_metadata
 from interlingua.schemas import ErrorCode, InferenceError, Operation, Readiness
 
@@ -41,5 +41,5 @@ def _tolerant(call: UpstreamCall[Any, Any]) -> UpstreamCall[Any, Any]:
     return UpstreamCall(call.encode, decode)
 
 
-HTTP_CALLS = _calls(client_http)
+HTTP_CALLS = {**_calls(client_http), Operation.INFER: passthrough_http.INFER_CALL}
 GRPC_CALLS = _calls(client_grpc)

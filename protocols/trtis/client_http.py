@@ -7,7 +7,7 @@ inference's answer the tensors are followed by a copy of the header ``NV-InferRe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -27,7 +27,7 @@ from interlingua.protocols.trtis.codec_http import REQUEST, RESPONSE, STATUS
 from interlingua.protocols.trtis.header_text import read, write_request_header
 from interlingua.protocols.trtis.status import REPOSITORY_INDEX, REQUEST_STATUS, SERVER_STATUS
 from interlingua.protocols.upstream_reply import read_reply
-from interlingua.protocols.wire import HttpCall, HttpReply
+from interlingua.protocols.wire import Buffer, HttpCall, HttpReply
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -75,7 +75,7 @@ def _path(prefix: str, model: str) -> str:
     return f"{prefix}/{model}"
 
 
-def _succeeded(reply: HttpReply) -> None:
+def succeeded(reply: HttpReply) -> None:
     """Raise the error in ``reply``, by its NV-Status if it has one."""
     given = reply.headers.get(STATUS.lower())
     if given is None:
@@ -102,16 +102,23 @@ def _body(message_type: Any, reply: HttpReply) -> Any:
 
 def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpCall, PendingCall]:
     header, parts, pending = encode_request(request, signature)
-    path = _path("/api/infer", request.model)
-    version = version_of(request.version, request.model)
-    if version != LATEST:
-        path = f"{path}/{version}"
-    headers = {REQUEST: write_request_header(header), **_INFER_HEADERS}
-    return HttpCall("POST", path, _BINARY, headers, parts=parts), pending
+    text = write_request_header(header)
+    return infer_call(request.model, request.version, _BINARY, text, parts), pending
 
 
-def _decode_infer(pending: PendingCall, reply: HttpReply) -> InferResponse:
-    _succeeded(reply)
+def infer_call(model: str, version: str, query: str, header: str, parts: Sequence[Buffer]) -> HttpCall:
+    """The call with the text of its header and the inputs in ``parts``. Raises UNREPRESENTABLE for a model or
+    version without a form."""
+    path = _path("/api/infer", model)
+    number = version_of(version, model)
+    if number != LATEST:
+        path = f"{path}/{number}"
+    return HttpCall("POST", path, query, {REQUEST: header, **_INFER_HEADERS}, parts=parts)
+
+
+def decode_infer(pending: PendingCall, reply: HttpReply) -> InferResponse:
+    """The response in ``reply``. Raises the upstream's error, BAD_UPSTREAM for an invalid answer."""
+    succeeded(reply)
     given = reply.headers.get(RESPONSE.lower())
     if given is None:
         raise bad_upstream(f"the upstream answered without {RESPONSE}")
@@ -155,7 +162,7 @@ def status_call(read_status: Callable[[Any, Any], T]) -> Call:
     """The status of a model, or of the server for None, as read by ``read_status``."""
 
     def decode(model: ModelRef | None, reply: HttpReply) -> T:
-        _succeeded(reply)
+        succeeded(reply)
         return read_status(_body(SERVER_STATUS, reply), model)
 
     return UpstreamCall(_encode_status, decode)
@@ -169,7 +176,7 @@ def _encode_status(model: ModelRef | None, signature: Signature | None) -> tuple
 
 
 def _decode_index(form: None, reply: HttpReply) -> tuple[ModelStatus, ...]:
-    _succeeded(reply)
+    succeeded(reply)
     return tuple([ModelStatus(model.name) for model in _body(REPOSITORY_INDEX, reply).models])
 
 
@@ -180,8 +187,8 @@ def control_call(kind: str) -> Call:
         path = _path(f"/api/modelcontrol/{kind}", model.name)
         return HttpCall("POST", path, headers=_CONTROL_HEADERS), None
 
-    return UpstreamCall(encode, lambda form, reply: _succeeded(reply))
+    return UpstreamCall(encode, lambda form, reply: succeeded(reply))
 
 
-INFER_CALL: Call = UpstreamCall(_encode_infer, _decode_infer)
+INFER_CALL: Call = UpstreamCall(_encode_infer, decode_infer)
 INDEX_CALL: Call = UpstreamCall(_get("/api/repository/index"), _decode_index)

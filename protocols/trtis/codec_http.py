@@ -110,13 +110,13 @@ def encode_response(form: TrtisHttpReplyForm, response: InferResponse) -> HttpAn
         parts.append(text_format.MessageToString(header, as_utf8=False).encode())
     headers: Headers = (
         (RESPONSE, _remembered_response(data) if len(data) <= _SHORT else write_response_header(header)),
-        (STATUS, _success_text(form.form.context)),
+        (STATUS, success_text(form.form.context)),
         BINARY,
     )
     return HttpAnswer(200, headers, parts)
 
 
-def _success_text(context: Context) -> str:
+def success_text(context: Context) -> str:
     """The status of a success, cached up to the request number at its end."""
     text = _remembered_success(context.server_id)
     return f"{text} request_id: {context.request_number}" if context.request_number else text

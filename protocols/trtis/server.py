@@ -28,6 +28,7 @@ from interlingua.protocols.trtis.codec_http import (
     read_header,
 )
 from interlingua.protocols.trtis.header_text import write_response_header, write_status
+from interlingua.protocols.trtis.passthrough_http import PASSTHROUGH
 from interlingua.protocols.trtis.status import (
     failure,
     probed,
@@ -112,7 +113,7 @@ def _decode_infer(
     return decode_request(request, header, opened.model, opened.version, signature)
 
 
-_INFER: Action[HttpAnswer] = Action(Operation.INFER, encode_response, _decode_infer)
+_INFER: Action[HttpAnswer] = Action(Operation.INFER, encode_response, _decode_infer, passthrough=PASSTHROUGH)
 
 
 # --- all that is not inference

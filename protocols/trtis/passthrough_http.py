@@ -1,0 +1,239 @@
+"""Passthrough from HTTP to HTTP: the tensors in a body go on as they came, the messages in headers are read.
+
+The sizes of tensors follow from the header and the signature. What is read and written for a header is kept,
+because clients repeat it. The upstream's answer ends with a copy of its header, which is replaced. Strings,
+whose sizes only their contents say, go through ``codec``, as do sequences, priorities, classes and shared
+memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from google.protobuf import text_format
+
+from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
+from interlingua.protocols.trtis import client_http, codec
+from interlingua.protocols.trtis.client_codec import PendingCall
+from interlingua.protocols.trtis.client_http import decode_infer, infer_call, succeeded
+from interlingua.protocols.trtis.codec import DATATYPE_NUMBERS, RESPONSE_HEADER, fold, unfold, version_number
+from interlingua.protocols.trtis.codec_http import (
+    BINARY,
+    REQUEST,
+    RESPONSE,
+    STATUS,
+    query_format,
+    success_text,
+)
+from interlingua.protocols.trtis.header_text import read, write_request_header, write_response_header
+from interlingua.protocols.wire import HttpAnswer, HttpCall, HttpReply, HttpRequest
+from interlingua.schemas import (
+    Context,
+    Datatype,
+    InferenceError,
+    InferHeads,
+    InferResponse,
+    SharedMemoryRef,
+    Signature,
+    TensorHead,
+    element_count,
+)
+
+_SHORT = 4096
+"""The length of the longest header whose message passes."""
+
+_MOST = 256
+_FORMATS = frozenset({"", "format=binary", "format=text"})
+_EMPTY = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An answer with ``size`` bytes of outputs: the text of its header, its copy at the end of the body."""
+
+    names: PassthroughNames
+    size: int
+    text: str
+    copy: bytes
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The header of a request with ``size`` bytes of inputs. Its answers are kept by the identity of the
+    names, the upstream's header, and whether the copy is binary."""
+
+    signature: Signature
+    heads: InferHeads
+    header: Any
+    size: int
+    complete: bool  # every input has dimensions
+    answers: dict[tuple[int, str, bool], _Written] = field(default_factory=dict)
+
+
+_KNOWN: dict[tuple[int, str], _Request] = {}
+"""The recent requests, by the identity of their signature and the text of their header."""
+
+
+def _heads(opened: Opened[HttpAnswer], signature: Signature) -> InferHeads | None:
+    request: HttpRequest = opened.message[0]
+    found = _request(opened, signature) if request.query in _FORMATS else None
+    return found.heads if found is not None and len(request.body) == found.size else None
+
+
+def _request(opened: Opened[HttpAnswer], signature: Signature) -> _Request | None:
+    """The request; None if it needs decoding or is invalid."""
+    request, header = opened.message
+    text = request.headers[REQUEST.lower()]
+    known = _KNOWN.get((id(signature), text))
+    if known is not None and known.signature is signature:
+        return known
+    found = _measured(header, signature) if len(text) <= _SHORT else None
+    if found is not None:
+        _keep(_KNOWN, (id(signature), text), found)
+    return found
+
+
+def _measured(header: Any, signature: Signature) -> _Request | None:
+    specs = signature.input_names
+    sizes: list[int] = []
+
+    def take(name: str, size: int) -> memoryview:
+        sizes.append(size)
+        return _EMPTY
+
+    if header.flags or any(
+        name.name in specs and specs[name.name].datatype is Datatype.BYTES for name in header.input
+    ):
+        return None
+    try:
+        request, _ = codec.decode_request(header, "", "", signature, Context(), take)
+    except InferenceError:
+        return None
+    if request.sequence or request.priority or request.timeout_us or not request.outputs:
+        return None
+    if any(isinstance(tensor.data, SharedMemoryRef) for tensor in request.inputs):
+        return None
+    if any(output.classification or output.placement for output in request.outputs):
+        return None
+    heads = InferHeads(
+        tuple([TensorHead(tensor.name, tensor.datatype, tensor.shape) for tensor in request.inputs]),
+        tuple([output.name for output in request.outputs]),
+    )
+    complete = all(entry.dims for entry in header.input)
+    return _Request(signature, heads, header, sum(sizes), complete)
+
+
+def _call(opened: Opened[HttpAnswer], names: PassthroughNames) -> HttpCall | None:
+    request: HttpRequest = opened.message[0]
+    text = request.headers[REQUEST.lower()]
+    asked = _request(opened, names.signature)
+    if asked is None:
+        return None
+    if names.inputs or names.outputs or not asked.complete:
+        text = _rewritten(asked, names)
+    query = f"format={'binary' if query_format(request) == 'binary' else 'text'}"
+    try:
+        return infer_call(names.remote, names.version, query, text, [request.body])
+    except InferenceError:
+        return None  # decoding refuses it with the name of the upstream
+
+
+def _rewritten(asked: _Request, names: PassthroughNames) -> str:
+    """The header in the upstream's names. Its model may have other shapes than declared here: inputs without
+    dimensions get theirs."""
+    header = codec.REQUEST_HEADER()
+    header.CopyFrom(asked.header)
+    for entry, head in zip(header.input, asked.heads.inputs, strict=True):
+        entry.dims[:] = fold(head.shape, asked.signature)
+    for entries, theirs in ((header.input, names.inputs), (header.output, names.outputs)):
+        for entry in entries:
+            entry.name = theirs.get(entry.name, entry.name)
+    return write_request_header(header)
+
+
+def _answer(
+    opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpReply
+) -> tuple[HttpAnswer, str] | InferResponse:
+    succeeded(reply)
+    request, header = opened.message
+    found = _written(opened, names, reply)
+    if found is None or len(reply.body) < found.size:
+        return decode_infer(PendingCall(names.version, header.batch_size, {}, _theirs(names)), reply)
+    headers = (RESPONSE, found.text), (STATUS, success_text(request.context)), BINARY
+    return HttpAnswer(200, headers, [memoryview(reply.body)[: found.size], found.copy]), found.version
+
+
+def _theirs(names: PassthroughNames) -> Signature:
+    """The outputs in the upstream's names."""
+    ours, renamed = names.signature, names.outputs
+    outputs = [replace(spec, name=renamed.get(spec.name, spec.name)) for spec in ours.outputs]
+    return Signature((), tuple(outputs), ours.max_batch_size)
+
+
+def _written(opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpReply) -> _Written | None:
+    """What the caller gets with the outputs of ``reply``; None if it must be decoded."""
+    asked = _request(opened, names.signature)
+    text = reply.headers.get(RESPONSE.lower())
+    if asked is None or text is None or len(text) > _SHORT:
+        return None
+    binary = query_format(opened.message[0]) == "binary"
+    key = id(names), text, binary
+    known = asked.answers.get(key)
+    if known is not None and known.names is names:
+        return known
+    try:
+        found = _answer_of(asked, names, read(RESPONSE_HEADER, text), binary)
+    except (InferenceError, ValueError):
+        return None
+    if found is not None:
+        _keep(asked.answers, key, found)
+    return found
+
+
+def _answer_of(asked: _Request, names: PassthroughNames, theirs: Any, binary: bool) -> _Written | None:
+    """The answer with the upstream's header ``theirs``. Raises for shapes that are not valid."""
+    signature, batch = asked.signature, asked.header.batch_size
+    expected = [names.outputs.get(name, name) for name in asked.heads.outputs]
+    if [entry.name for entry in theirs.output] != expected or theirs.batch_size not in (0, batch):
+        return None
+    version = str(theirs.model_version) if theirs.model_version else names.version
+    number = version_number(version) or 0
+    identity = asked.header.id
+    header = RESPONSE_HEADER(model_name=names.model, model_version=number, batch_size=batch, id=identity)
+    total = 0
+    for name, entry in zip(asked.heads.outputs, theirs.output, strict=True):
+        spec = signature.output_names[name]
+        shape = unfold(tuple(entry.raw.dims), batch, spec, signature)
+        size = element_count(shape) * spec.datatype.itemsize
+        if not _is_usual(entry, spec.datatype, size):
+            return None
+        raw = header.output.add(name=name).raw
+        raw.dims.extend(fold(shape, signature))
+        raw.batch_byte_size = size
+        total += size
+    copy = header.SerializeToString() if binary else _text(header)
+    return _Written(names, total, write_response_header(header), copy, version)
+
+
+def _is_usual(entry: Any, datatype: Datatype, size: int) -> bool:
+    """Whether an output has raw contents of ``size`` bytes, which its datatype determines."""
+    if datatype is Datatype.BYTES or datatype not in DATATYPE_NUMBERS or not entry.HasField("raw"):
+        return False
+    return not entry.batch_classes and entry.raw.batch_byte_size in (0, size)
+
+
+def _text(header: Any) -> bytes:
+    return text_format.MessageToString(header, as_utf8=False).encode()
+
+
+def _keep(cache: dict[Any, Any], key: Any, value: Any) -> None:
+    if len(cache) >= _MOST:
+        del cache[next(iter(cache))]
+    cache[key] = value
+
+
+PASSTHROUGH: Passthrough[HttpCall, HttpAnswer, HttpReply] = Passthrough(_heads, _call, _answer)
+
+INFER_CALL = replace(client_http.INFER_CALL, passthrough=PASSTHROUGH)
