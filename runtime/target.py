@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from interlingua.protocols.dialect import Opened, Passthrough
+from interlingua.runtime.models.inline_runs import InlineRuns
 from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.models.warmup import WarmupSample
@@ -59,7 +60,7 @@ class Version(Protocol):
     """A version of a local model that is ready: an instance, its agreed signature, its queue and its counts.
     ``scope`` is its part of the response cache. A ``decoupled`` version answers any number of times; one that
     ``learns`` discovers from other models whether it does. ``check`` returns the outputs to compute for a
-    request and raises INVALID_TENSOR."""
+    request and raises INVALID_TENSOR. ``inline`` has its runs on the event loop, if it may have any."""
 
     number: str
     scope: int
@@ -67,6 +68,7 @@ class Version(Protocol):
     decoupled: bool = False
     learns: bool = False
     statistics: VersionStatistics
+    inline: InlineRuns | None = None
     check: Callable[[InferRequest], tuple[str, ...]]
 
     @property

@@ -30,6 +30,7 @@ from interlingua.runtime.repository.files import (
     load_models,
 )
 from interlingua.runtime.repository.polling import Poller
+from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.attributes import Attributes
 from interlingua.runtime.upstream.dropped_fields import DroppedFields
@@ -126,14 +127,15 @@ def load_local(config: Config, progress: Progress | None = None) -> Loaded:
 def local_models(config: Config) -> list[tuple[ModelSource, tuple[str | int, ...]]]:
     """The sources of local models, each with its place in ``config``, or that of its repository. Raises
     ``LoadError`` for an unreadable repository."""
+    limits = _limits(config)
     found: dict[str, tuple[ModelSource, tuple[str | int, ...]]] = {
         source.name: (source, ("model_repository", number))
         for number, repository in enumerate(config.model_repository)
-        for source in find_models(Path(repository.path), repository.load)
+        for source in find_models(Path(repository.path), repository.load, limits)
     }
     for name, model in config.models.items():
         if model.backend is not None:
-            found[name] = _source(name, model), ("models", name)
+            found[name] = _source(name, model, limits), ("models", name)
         else:
             found.pop(name, None)
     return list(found.values())
@@ -144,7 +146,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     tap cannot be opened."""
     upstreams, remote = upstream_models(config)
     cache = ResponseCache(config.server.response_cache_bytes) if config.server.response_cache_bytes else None
-    repositories = list(map(_repository, config.model_repository))
+    repositories = [_repository(each, _limits(config)) for each in config.model_repository]
     models: dict[str, Target] = {**loaded.models, **remote}
     catalog = ModelCatalog(models, loaded.failed, repositories, config.models, cache)
     mirrors = mirror.build(config, catalog.find)
@@ -190,15 +192,20 @@ def _service(config: Config, catalog: ModelCatalog, routes: list[Route]) -> Serv
     )
 
 
-def _repository(options: RepositoryOptions) -> Repository:
+def _limits(config: Config) -> Limits:
+    """The limits of models that state none."""
+    return replace(DEFAULT_LIMITS, inline_run_us=config.server.max_inline_run_us)
+
+
+def _repository(options: RepositoryOptions, limits: Limits) -> Repository:
     watched: frozenset[str] | Literal["*"] = frozenset()
     if options.control == "poll":
         watched = "*" if options.load == "*" else frozenset(options.load)
     explicit = options.control == "explicit"
-    return Repository(Path(options.path), explicit, options.name, options.overrides, watched)
+    return Repository(Path(options.path), explicit, options.name, options.overrides, watched, limits)
 
 
-def _source(name: str, model: ModelOptions) -> ModelSource:
+def _source(name: str, model: ModelOptions, limits: Limits) -> ModelSource:
     return ModelSource(
         name,
         Path(model.path) if model.path is not None else None,
@@ -209,7 +216,7 @@ def _source(name: str, model: ModelOptions) -> ModelSource:
         instances=model.instances or 0,
         device=model.device or "",
         providers=tuple((provider, {}) for provider in model.providers),
-        limits=model.limits,
+        limits=model.limits(limits),
     )
 
 

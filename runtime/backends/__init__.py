@@ -27,9 +27,11 @@ from interlingua.schemas import CancelToken, Context, Datatype, InferRequest, Re
 
 class Instance(Protocol):
     """One loaded version of a model. ``signature`` is the model's own (full shapes, -1 for a free dimension),
-    None if only the configuration declares one."""
+    None if only the configuration declares one. ``bounded``: the shapes of the inputs bound the duration of a
+    run, and it may be on the event loop."""
 
     signature: Signature | None
+    bounded: bool = False
 
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
         """Run once and return ``outputs`` in the requested order. The inputs fit the signature in name,

@@ -18,6 +18,7 @@ class IdentityInstance:
     """An ``Instance`` whose i-th output is its i-th input under the output's name."""
 
     signature = None
+    bounded = False
 
     def __init__(self, sources: dict[str, str]) -> None:
         self._sources = sources

@@ -17,7 +17,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from interlingua.runtime.backends.devices import cuda_count
-from interlingua.runtime.backends.onnx_file import MAP_ADVICE
+from interlingua.runtime.backends.onnx_file import MAP_ADVICE, is_bounded
 from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
 from interlingua.schemas import Datatype, Signature, Tensor, TensorSpec, invalid_tensor, model_failed
 
@@ -57,8 +57,9 @@ _THREAD_COUNTS: dict[str, str] = {
 class OnnxInstance:
     """An ``Instance`` on one ONNX Runtime session, which runs in several threads at once."""
 
-    def __init__(self, session: ort.InferenceSession, signature: Signature) -> None:
+    def __init__(self, session: ort.InferenceSession, signature: Signature, bounded: bool = False) -> None:
         self.signature = signature
+        self.bounded = bounded
         self._session = session
         self._datatypes = {spec.name: spec.datatype for spec in signature.outputs}
         self._bfloat16_in = {spec.name for spec in signature.inputs if spec.datatype is Datatype.BF16}
@@ -145,7 +146,9 @@ def load(path: Path, config: ModelConfig) -> OnnxInstance:
         raise LoadError(
             f"{path}: string inputs beside bfloat16 outputs: ONNX Runtime's Python API has no way"
         )
-    return OnnxInstance(session, signature)
+    # strings take as long as their texts, whatever the shape
+    bounded = started == [CPU] and not _has(signature.inputs, Datatype.BYTES) and is_bounded(path)
+    return OnnxInstance(session, signature, bounded)
 
 
 def _has(specs: tuple[TensorSpec, ...], datatype: Datatype) -> bool:

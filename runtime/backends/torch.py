@@ -56,7 +56,10 @@ class _Program:
 
 
 class TorchInstance:
-    """An ``Instance`` on one module, which runs in several threads at once."""
+    """An ``Instance`` on one module, which runs in several threads at once. Never ``bounded``: TorchScript
+    compiles again for new shapes, and OpenMP would make each loop a master of threads of its own."""
+
+    bounded = False
 
     def __init__(
         self,

@@ -17,6 +17,8 @@ class Spread:
     waits. Runs use the devices in turn while all are free. Raises the errors of ``load``, with nothing left
     loaded."""
 
+    bounded = False
+
     def __init__(self, devices: Sequence[str], load: Callable[[str], Instance]) -> None:
         self._instances: dict[str, Instance] = {}
         try:

@@ -6,11 +6,12 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from interlingua.runtime.backends import Instance
 from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE
 from interlingua.runtime.models.deadline import cancelled, seconds_left, too_late
+from interlingua.runtime.models.inline_runs import InlineRuns, shapes_of
 from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.models.reshape import Run
 from interlingua.runtime.models.response_cache import new_scope
@@ -41,7 +42,8 @@ def default_instances() -> int:
 class TensorVersion(Version):
     """``instances`` is the number of concurrent runs; 0 runs on the event loop itself, without a queue.
     ``run`` wraps the instance's own if clients see other shapes. ``scheduling`` states the queue; with
-    batches or sequences there is a ``scheduler``, otherwise requests wait for ``threads``."""
+    batches or sequences there is a ``scheduler``, otherwise requests wait for ``threads``. ``inline`` has the
+    runs that may be on the event loop nevertheless, None for none: states of a sequence may grow."""
 
     def __init__(
         self,
@@ -62,6 +64,12 @@ class TensorVersion(Version):
         self.statistics = VersionStatistics()
         self.check = RequestCheck(model, signature).check
         self._run = run or instance.run
+        self.inline: InlineRuns | None = None
+        if instance.bounded and instances and scheduling.limits.inline_run_us and not scheduling.sequences:
+            self.inline = InlineRuns(self._run, scheduling.limits.inline_run_us)
+            self._run = self.inline.in_thread
+        self._instances = instances
+        self._in_threads: set[Future[Timed]] = set()
         # without a stated batch size the first dimension may be any other
         self._batches = 0 < signature.max_batch_size < UNLIMITED_BATCH_SIZE and not scheduling.ragged
         self.threads: ThreadPoolExecutor | None = None
@@ -81,14 +89,14 @@ class TensorVersion(Version):
                     joins=not scheduling.ragged,
                 )
             elif scheduling.batching is not None:
-                runner = ThreadRunner(self._run, self.threads, instances)
+                runner = ThreadRunner(self._run, self.threads, instances, self.inline)
                 self.scheduler = Scheduler(model, signature, scheduling, runner, self.admission)
 
-    def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> Timed:
-        """Run once and measure. Raises the instance's errors, and MODEL_FAILED for a batch with another
-        number of rows."""
+    def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...], run: Run | None = None) -> Timed:
+        """Run once, by ``run`` if the instance is not called as usual, and measure. Raises the instance's
+        errors, and MODEL_FAILED for a batch with another number of rows."""
         started = time.monotonic_ns()
-        tensors = self._run(inputs, outputs)
+        tensors = (run or self._run)(inputs, outputs)
         ended = time.monotonic_ns()
         if self._batches and inputs:
             check_rows(tensors, inputs[0].shape[0])
@@ -100,6 +108,8 @@ class TensorVersion(Version):
         if self.threads is None:
             tensors, started, ended = self.run(request.inputs, outputs)
             return InstanceAnswer(tensors, {}, None, True, started, ended)
+        if self._is_inline(request.inputs, outputs):
+            return self._on_loop(request, outputs)
         try:
             if left is None:
                 return await self._queued(request, outputs)
@@ -115,17 +125,40 @@ class TensorVersion(Version):
 
     async def _queued(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
         if self.scheduler is None:
-            return await self._in_a_thread(request, outputs)
+            return await self._in_thread(request, outputs)
         with self.scheduler.entered(request, request.inputs, outputs) as entry:
             ran: Ran = await entry.answer
             await self.scheduler.turn(entry)
         gathering = ran.gathered - ran.started
         return InstanceAnswer(ran.outputs, {}, None, True, ran.started, ran.ended, gathering, ran.execution)
 
-    async def _in_a_thread(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
+    def _is_inline(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> bool:
+        """Whether an instance is free for a run on the event loop, and the run is short."""
+        return (
+            self.inline is not None
+            and self.scheduler is None
+            and len(self._in_threads) < self._instances
+            and self.inline.takes(shapes_of(inputs, outputs))
+        )
+
+    def _on_loop(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
+        assert self.inline is not None  # noqa: S101
+        nbytes = self.admission.enter(request)
+        try:
+            tensors, started, ended = self.run(request.inputs, outputs, self.inline.on_loop)
+        finally:
+            self.admission.leave(nbytes)
+        return InstanceAnswer(tensors, {}, None, True, started, ended)
+
+    async def _in_thread(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
+        assert self.threads is not None  # noqa: S101
         cancel = request.context.cancel
         nbytes = self.admission.enter(request)
-        running = asyncio.get_running_loop().run_in_executor(self.threads, self.run, request.inputs, outputs)
+        submitted = self.threads.submit(self.run, request.inputs, outputs)
+        # a run continues after its caller disconnects
+        self._in_threads.add(submitted)
+        submitted.add_done_callback(self._in_threads.discard)
+        running = asyncio.wrap_future(submitted)
         # this takes a waiting run out of the queue; a run that has started goes on by itself
         cancel.on_cancel(running.cancel)
         try:

@@ -84,13 +84,14 @@ class Loaded:
 class Repository:
     """A folder of model folders; clients may choose it by ``name``. ``controlled``: clients may load and
     unload its models; ``overrides``: what they may replace when they load one; ``watched``: the models that
-    follow their files."""
+    follow their files; ``limits`` are those of every model."""
 
     path: Path
     controlled: bool = False
     name: str = ""
     overrides: Literal["none", "config", "files"] = "none"
     watched: frozenset[str] | Literal["*"] = frozenset()
+    limits: Limits = DEFAULT_LIMITS
 
     def names(self) -> list[str]:
         """The models that the folder holds now. Raises ``LoadError`` if it is unreadable."""
@@ -106,18 +107,20 @@ class Repository:
         return is_model_name(name) and os.path.isdir(self.path / name)
 
     def source(self, name: str) -> ModelSource:
-        return ModelSource(name, self.path / name)
+        return ModelSource(name, self.path / name, limits=self.limits)
 
 
 def is_model_name(name: str) -> bool:
     return bool(name) and not name.startswith(".") and "/" not in name
 
 
-def find_models(folder: Path, names: Iterable[str] | Literal["*"] = ALL) -> list[ModelSource]:
-    """The models in repository ``folder``: all, or those of ``names`` in that order and then the models there
-    that they need. A name without a folder fails when it is loaded. Raises ``LoadError`` if the repository is
-    unreadable."""
-    repository = Repository(folder)
+def find_models(
+    folder: Path, names: Iterable[str] | Literal["*"] = ALL, limits: Limits = DEFAULT_LIMITS
+) -> list[ModelSource]:
+    """The models in repository ``folder``, each with ``limits``: all, or those of ``names`` in that order and
+    then the models there that they need. A name without a folder fails when it is loaded. Raises
+    ``LoadError`` if the repository is unreadable."""
+    repository = Repository(folder, limits=limits)
     if names == ALL:
         return [repository.source(name) for name in repository.names()]
     sources = {name: repository.source(name) for name in names}

@@ -50,11 +50,12 @@ class DynamicBatching:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of a model: ``queue_requests`` and ``queue_bytes`` waiting, ``concurrent`` requests waiting
-    or running, 0 for no limit."""
+    or running, 0 for no limit. Runs of up to ``inline_run_us`` may be on the event loop, 0 for none."""
 
     queue_requests: int = 10_000
     queue_bytes: int = 1 << 30
     concurrent: int = 0
+    inline_run_us: int = 200
 
 
 DEFAULT_LIMITS = Limits()

@@ -13,9 +13,10 @@ from concurrent.futures import Executor
 from typing import NamedTuple, Protocol
 
 from interlingua.runtime.backends import Answers, Job, Place, RequestInstance
+from interlingua.runtime.models.inline_runs import InlineRuns
 from interlingua.runtime.models.reshape import Run
 from interlingua.runtime.models.statistics import Execution
-from interlingua.runtime.scheduling.batch import gathered, scattered
+from interlingua.runtime.scheduling.batch import batch_shapes, gathered, scattered
 from interlingua.runtime.scheduling.queue import Entry
 from interlingua.schemas import InferenceError, Tensor
 
@@ -80,15 +81,17 @@ class Runner(Protocol):
 
 
 class ThreadRunner(Runner):
-    """Runs ``run`` on ``threads``, up to ``instances`` batches at once; the answer is a :class:`Ran`."""
+    """Runs ``run`` on ``threads``, up to ``instances`` batches at once; the answer is a :class:`Ran`. Short
+    runs of ``inline`` are on the event loop, each in a turn of its own."""
 
     free = 0
     room = UNBOUNDED
     ready = True
 
-    def __init__(self, run: Run, threads: Executor, instances: int) -> None:
+    def __init__(self, run: Run, threads: Executor, instances: int, inline: InlineRuns | None = None) -> None:
         self.free = instances
         self._run = run
+        self._inline = inline
         self._threads = threads
         self._instances = instances
 
@@ -98,14 +101,22 @@ class ThreadRunner(Runner):
 
     def start(self, entries: list[Entry]) -> None:
         self.free -= 1
-        running = asyncio.get_running_loop().run_in_executor(self._threads, self._work, entries)
-        running.add_done_callback(lambda done: self._ended(entries, done))
+        loop = asyncio.get_running_loop()
+        if self._inline is None or not self._inline.takes(batch_shapes(entries)):
+            running = loop.run_in_executor(self._threads, self._work, entries, self._run)
+            running.add_done_callback(lambda done: self._ended(entries, done))
+            return
+        try:
+            answer(entries, self._work(entries, self._inline.on_loop))
+        except Exception as error:
+            fail(entries, error)
+        loop.call_soon(self._release)
 
-    def _work(self, entries: list[Entry]) -> list[Ran]:
+    def _work(self, entries: list[Entry], run: Run) -> list[Ran]:
         started = time.monotonic_ns()
         inputs = gathered(entries)
         ready = time.monotonic_ns()
-        outputs = self._run(inputs, entries[0].outputs)
+        outputs = run(inputs, entries[0].outputs)
         ended = time.monotonic_ns()
         execution = execution_of(entries)
         # without batches the first dimension is any other
@@ -113,14 +124,15 @@ class ThreadRunner(Runner):
         return [Ran(each, started, ready, ended, execution) for each in answers]
 
     def _ended(self, entries: list[Entry], done: asyncio.Future[list[Ran]]) -> None:
-        self.free += 1
         error = done.exception()
         if error is None:
-            for entry, ran in zip(entries, done.result(), strict=True):
-                if not entry.answer.done():
-                    entry.answer.set_result(ran)
+            answer(entries, done.result())
         else:
             fail(entries, error)
+        self._release()
+
+    def _release(self) -> None:
+        self.free += 1
         self.on_free()
 
 
@@ -184,6 +196,12 @@ class PlaceRunner(Runner):
 
 def execution_of(entries: Sequence[Entry]) -> Execution:
     return Execution(sum(entry.rows for entry in entries) or 1)
+
+
+def answer(entries: Sequence[Entry], rans: Sequence[Ran]) -> None:
+    for entry, ran in zip(entries, rans, strict=True):
+        if not entry.answer.done():
+            entry.answer.set_result(ran)
 
 
 def fail(entries: Sequence[Entry], error: BaseException) -> None:

@@ -82,12 +82,12 @@ class StatefulRunner(ThreadRunner):
         super().__init__(run, threads, 1)
         self._states = states
 
-    def _work(self, entries: list[Entry]) -> list[Ran]:
+    def _work(self, entries: list[Entry], run: Run) -> list[Ran]:
         started = time.monotonic_ns()
         inputs = gathered(entries) + self._states.inputs(entries)
         ready = time.monotonic_ns()
         requested = entries[0].outputs
-        outputs = self._run(inputs, self._states.outputs(requested))
+        outputs = run(inputs, self._states.outputs(requested))
         ended = time.monotonic_ns()
         rows = scattered(outputs, entries) if entries[0].rows else [outputs]
         for entry, row in zip(entries, rows, strict=True):

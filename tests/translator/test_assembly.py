@@ -14,9 +14,10 @@ from interlingua.runtime.repository.files import Loaded
 from interlingua.runtime.scheduling.policy import Limits
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.schemas import InferenceError, ModelControl, Operation
-from interlingua.translator.assembly import Assembly, _source, assemble
+from interlingua.translator.assembly import Assembly, _source, assemble, load_local, local_models
 from interlingua.translator.config import parse
 from interlingua.translator.config.context import Installation
+from tests.runtime.onnx_models import write_identity
 
 BOTH = frozenset({"http", "grpc"})
 INSTALLATION = Installation(serves={"oip": BOTH}, calls={"oip": BOTH}, backends={"identity": False})
@@ -96,5 +97,28 @@ def test_the_limits_of_a_model() -> None:
     plain = {"backend": "identity", "signature": {"inputs": [tensor], "outputs": [tensor]}}
     stated = {"max_queue_requests": 5, "max_queue_bytes": 0, "max_concurrent_requests": 7}
     config = assembled(models={"plain": plain, "stated": {**plain, **stated}}).config
-    limits = {name: _source(name, model).limits for name, model in config.models.items()}
+    limits = {name: _source(name, model, Limits()).limits for name, model in config.models.items()}
     assert limits == {"plain": Limits(), "stated": Limits(5, 0, 7)}
+
+
+def test_the_longest_inline_run_of_a_model_is_its_own_or_the_servers(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_identity(tmp_path / name / "1" / "model.onnx")
+    document = {
+        "server": {"max_inline_run_us": 50},
+        "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
+        "model_repository": [{"path": str(tmp_path)}],
+        "models": {
+            "b": {"backend": "onnxruntime", "path": str(tmp_path / "b"), "max_inline_run_us": 0},
+        },
+    }
+    config = parse(yaml.safe_dump(document))
+    loaded = load_local(config)
+    inline = {name: model.loaded["1"].inline for name, model in loaded.models.items()}
+    assert inline["b"] is None
+    assert inline["a"] is not None
+    stated = {source.name: source for source, _ in local_models(config)}
+    assert stated["a"].limits == Limits(inline_run_us=50)
+    assert stated["b"].limits == Limits(inline_run_us=0)
+    repository = assemble(config, loaded).service.catalog.homes["a"]
+    assert repository.source("a") == stated["a"], "a load finds an unchanged model unchanged"

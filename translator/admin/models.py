@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from interlingua.runtime.models.inline_runs import InlineRuns
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.upstream import Upstream
@@ -32,7 +33,8 @@ _QUANTILES = (0.5, 0.9, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """A version of a model that has statistics. ``waiting`` is None if the queue is remote."""
+    """A version of a model that has statistics. ``waiting`` is None if the queue is remote, ``inline`` if no
+    run may be on the event loop."""
 
     model: str
     version: str
@@ -40,6 +42,7 @@ class _Version:
     ready: bool
     waiting: int | None
     caches: bool
+    inline: InlineRuns | None = None
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -72,6 +75,10 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
     for name, text, value in _CACHE_COUNTERS if caching else ():
         samples = [Sample(value(each.statistics), each.labels) for each in caching]
         yield Family(f"nv_cache_{name}_per_model", "counter", text, samples)
+    inline = [(each.inline, each.labels) for each in versions if each.inline is not None]
+    for name, text, count in _INLINE_COUNTERS if inline else ():
+        samples = [Sample(count(runs), labels) for runs, labels in inline]
+        yield Family(f"interlingua_inline_{name}_total", "counter", text, samples)
     yield Family(
         "interlingua_model_ready",
         "gauge",
@@ -150,7 +157,8 @@ async def _model(catalog: ModelCatalog, name: str) -> dict[str, Any]:
 def _versions(name: str, target: Target) -> Iterator[_Version]:
     for number, version in target.loaded.items():
         ready = version.readiness().ready
-        yield _Version(name, number, version.statistics, ready, version.waiting, target.caches)
+        waiting, inline = version.waiting, version.inline
+        yield _Version(name, number, version.statistics, ready, waiting, target.caches, inline)
     if target.upstream is not None:
         for number, statistics in target.statistics.items():
             yield _Version(name, number, statistics, _answers(target.upstream), None, False)
@@ -235,6 +243,12 @@ _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     ),
 )
 """Triton's counters of a version: name after ``nv_inference_``, help, value."""
+
+_INLINE_COUNTERS: tuple[tuple[str, str, Callable[[InlineRuns], float]], ...] = (
+    ("runs", "Model executions on the event loop.", attrgetter("runs")),
+    ("returns", "Returns of a model to threads after slow runs on the event loop.", attrgetter("returns")),
+)
+"""Counters of inline runs: name between ``interlingua_inline_`` and ``_total``, help, value."""
 
 _CACHE_COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     ("num_hits", "Requests answered from the response cache.", attrgetter("cache_hit.count")),

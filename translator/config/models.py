@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from interlingua.protocols.section import Section, Text
-from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits
+from interlingua.runtime.scheduling.policy import Limits
 from interlingua.schemas import Signature, TensorSpec
 from interlingua.translator.config.context import model_folders
 from interlingua.translator.config.references import (
@@ -176,6 +176,9 @@ class ModelOptions(Section):
     GiB). A larger request may wait in an empty queue."""
     max_concurrent_requests: Annotated[int, Field(ge=0)] | None = None
     """With `backend`: the maximum number of queued and running requests. The default is 0, no limit."""
+    max_inline_run_us: Annotated[int, Field(ge=0)] | None = None
+    """With `backend`: the longest run on the event loop instead of in a thread, in microseconds; 0 for none.
+    The default is the server's."""
     remote_model: str | None = None
     """With `upstream`: the name of the model there; an empty text is the server's default model, if its
     dialect has one. The default is its name here."""
@@ -220,6 +223,7 @@ class ModelOptions(Section):
         "max_queue_requests",
         "max_queue_bytes",
         "max_concurrent_requests",
+        "max_inline_run_us",
     )
     @classmethod
     def _only_here(cls, value: Any, info: ValidationInfo) -> Any:
@@ -289,12 +293,12 @@ class ModelOptions(Section):
                 raise ValueError(f"output '{name}' has labels in the signature, too")
         return added
 
-    @property
-    def limits(self) -> Limits:
-        """The limits of the queue, by default the program's own."""
+    def limits(self, default: Limits) -> Limits:
+        """The limits of the model; those that it does not state are ``default``."""
         stated = {
             "queue_requests": self.max_queue_requests,
             "queue_bytes": self.max_queue_bytes,
             "concurrent": self.max_concurrent_requests,
+            "inline_run_us": self.max_inline_run_us,
         }
-        return replace(DEFAULT_LIMITS, **{name: limit for name, limit in stated.items() if limit is not None})
+        return replace(default, **{name: limit for name, limit in stated.items() if limit is not None})

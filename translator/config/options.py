@@ -67,6 +67,9 @@ class ServerOptions(Section):
     0 is no cache."""
     shared_memory: SharedMemoryOptions = Field(default_factory=SharedMemoryOptions)
     """Tensors in shared memory instead of messages."""
+    max_inline_run_us: Annotated[int, Field(ge=0)] = 200
+    """The longest run of a local model on the event loop instead of in a thread, in microseconds; 0 for none.
+    Only for ONNX models on the CPU; runs are measured."""
     tune_allocator: bool = True
     """Make the C library keep large blocks instead of returning each to the system. Messages of several
     MiB then cost up to half as much; the process holds some memory in reserve."""

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from interlingua.runtime.backends import BACKENDS, onnx_file, onnxruntime, python_file, torch_file
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.schemas import Datatype, TensorSpec
+from tests.runtime.onnx_models import write_identity, write_slow
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "models"
 DECLARED = ModelConfig(outputs=(TensorSpec("OUTPUT__0", Datatype.FP32, (-1,)),))
@@ -158,3 +159,47 @@ def test_a_missing_engine_is_reported_with_what_to_install(
             attempt(Path("m.onnx"), ModelConfig())
         assert "m.onnx: the engine for platform '" in str(raised.value)
         assert str(raised.value).endswith(f"; {install}")
+
+
+def bounded(folder: Path, *operators: str, domain: str = "") -> bool:
+    """Of a graph with these operators, which need no engine."""
+    nodes = [helper.make_node(operator, ["x"], ["y"], domain=domain) for operator in operators]
+    tensor = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in ("x", "y")]
+    path = folder / "model.onnx"
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", tensor[:1], tensor[1:])), path)
+    return onnx_file.is_bounded(path)
+
+
+def test_models_whose_shapes_bound_a_run(tmp_path: Path) -> None:
+    assert bounded(tmp_path, "Gemm", "Relu", "Softmax")
+    assert bounded(tmp_path, "TreeEnsembleClassifier", domain="ai.onnx.ml")
+    assert onnx_file.is_bounded(EXAMPLES / "digits" / "1" / "model.onnx")
+    for operator in ("Loop", "If", "Scan", "Range", "Expand"):
+        assert not bounded(tmp_path, "Relu", operator, "Relu")
+    assert not bounded(tmp_path, "BeamSearch", domain="com.microsoft")
+    assert not bounded(tmp_path, *["Relu"] * 1001)
+    assert not onnx_file.is_bounded(write_slow(tmp_path / "slow.onnx"))
+    (tmp_path / "none").write_bytes(b"\xff\xff\xff\xff")
+    assert not onnx_file.is_bounded(tmp_path / "none")
+    (tmp_path / "ort").write_bytes(b"\0\0\0\0ORTM1234")
+    assert not onnx_file.is_bounded(tmp_path / "ort")
+
+
+def test_functions_of_a_model_count(tmp_path: Path) -> None:
+    opsets = [helper.make_opsetid("", 17)]
+    for operator in ("Relu", "Tile"):
+        inner = helper.make_function(
+            "ai.onnx", "F", ["a"], ["b"], [helper.make_node(operator, ["a"], ["b"])], opsets
+        )
+        tensor = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in ("x", "y")]
+        graph = helper.make_graph([helper.make_node("F", ["x"], ["y"])], "g", tensor[:1], tensor[1:])
+        path = tmp_path / "model.onnx"
+        onnx.save(helper.make_model(graph, functions=[inner], opset_imports=opsets), path)
+        assert onnx_file.is_bounded(path) is (operator == "Relu")
+
+
+def test_instances_that_may_run_inline(tmp_path: Path) -> None:
+    identity = onnxruntime.load(write_identity(tmp_path / "a.onnx"), ModelConfig())
+    assert identity.bounded
+    assert not onnxruntime.load(write_identity(tmp_path / "b.onnx", Datatype.BYTES), ModelConfig()).bounded
+    assert not onnxruntime.load(write_slow(tmp_path / "c.onnx"), ModelConfig()).bounded

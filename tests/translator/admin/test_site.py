@@ -16,14 +16,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
 from interlingua.runtime.model_config.config import LoadError
-from interlingua.runtime.repository.files import Loaded
+from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.repository.files import Loaded, ModelSource, load_model
+from interlingua.runtime.scheduling.policy import Limits
 from interlingua.schemas import InferenceError, InferRequest, ListenerAddress, Tensor
+from interlingua.translator.admin import models
 from interlingua.translator.admin.handler import AdminHandler, document, plain
 from interlingua.translator.admin.metrics import Family, Sample
 from interlingua.translator.admin.site import Site
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config import parse
 from interlingua.translator.config.context import Installation
+from tests.runtime.onnx_models import write_identity
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&\\"
 HTTP = frozenset({"http"})
@@ -268,6 +272,23 @@ async def test_metrics_under_tritons_names() -> None:
 
 
 _REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
+
+
+async def test_metrics_of_inline_runs_are_those_of_models_that_may_have_any(tmp_path: Path) -> None:
+    loaded = []
+    for name, limits in (("a", Limits()), ("b", Limits(inline_run_us=0))):
+        loaded.append(load_model(ModelSource(name, write_identity(tmp_path / f"{name}.onnx"), limits=limits)))
+    inline = loaded[0].loaded["1"].inline
+    assert inline is not None
+    inline.runs, inline.returns = 7, 2
+    families = {
+        each.name: each for each in models.families(ModelCatalog({each.name: each for each in loaded}))
+    }
+    for name, value in (("runs", 7), ("returns", 2)):
+        (sample,) = families[f"interlingua_inline_{name}_total"].samples
+        assert (sample.value, sample.labels) == (value, {"model": "a", "version": "1"})
+    for model in loaded:
+        await model.close()
 
 
 async def test_metrics_of_the_cache_are_those_of_models_that_cache(tmp_path: Path) -> None:
