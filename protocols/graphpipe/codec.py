@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from interlingua.protocols.graphpipe import reader, writer
 from interlingua.protocols.graphpipe.capability import OVER_HTTP
+from interlingua.protocols.repeated import MOST, Described, repeated_form
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import (
     Datatype,
@@ -115,6 +117,10 @@ def encode_request(request: InferRequest, *, prefixed: bool = False) -> list[Buf
     It has no sequence: no model of this dialect keeps one. Raises UNREPRESENTABLE for a datatype, a
     classification, or a parameter ``config`` that is not text; TOO_LARGE.
     """
+    form = repeated_form(request)
+    if form is not None and all(datatype is not Datatype.BYTES for _, datatype, *_ in form[0]):
+        leads = _request_leads(prefixed, *form)
+        return writer.interleaved(leads, [tensor.view for tensor in request.inputs])
     config = request.parameters.get(CONFIG, "")
     if not isinstance(config, str):
         raise unrepresentable(f"parameter '{CONFIG}' must be text for GraphPipe, it is {config!r}")
@@ -131,6 +137,27 @@ def encode_request(request: InferRequest, *, prefixed: bool = False) -> list[Buf
         payloads,
         prefixed=prefixed,
     )
+
+
+@lru_cache(MOST)
+def _request_leads(
+    prefixed: bool, inputs: tuple[Described, ...], outputs: tuple[str, ...] | None
+) -> tuple[bytes, ...]:
+    """What precedes the data of each of ``inputs``, which are numbers."""
+    return writer.request_leads(
+        prefixed,
+        b"",
+        tuple([writer.utf8(name, "the name of an input") for name, *_ in inputs]),
+        tuple([writer.utf8(name, "the name of an output") for name in outputs or ()]),
+        tuple([(_type_of(name, datatype), shape, size, size) for name, datatype, shape, size in inputs]),
+    )
+
+
+def _type_of(name: str, datatype: Datatype) -> int:
+    code = WRITTEN_TYPES.get(datatype)
+    if code is None:
+        raise unrepresentable(f"tensor '{name}': GraphPipe has no form for datatype {datatype.value}")
+    return code
 
 
 def encode_response(form: OutputNames, outputs: Sequence[Tensor], *, prefixed: bool = False) -> list[Buffer]:
@@ -286,11 +313,7 @@ def _encode_tensors(tensors: Sequence[Tensor]) -> tuple[tuple[writer.Form, ...],
     forms: list[writer.Form] = []
     payloads: list[Buffer] = []
     for tensor in tensors:
-        code = WRITTEN_TYPES.get(tensor.datatype)
-        if code is None:
-            raise unrepresentable(
-                f"tensor '{tensor.name}': GraphPipe has no form for datatype {tensor.datatype.value}"
-            )
+        code = _type_of(tensor.name, tensor.datatype)
         payload: Buffer = tensor.view
         length = size = len(payload)
         if tensor.datatype is Datatype.BYTES:

@@ -78,15 +78,15 @@ def infer_request(
     """A ``Request`` with an ``InferRequest``, all of whose fields are present."""
     longest = sum(map(len, input_names)) + sum(map(len, output_names))
     # do not cache texts of any length
-    leads = _request_leads.__wrapped__ if config or longest > _KEPT_TEXT else _request_leads
-    return _interleaved(leads(prefixed, config, input_names, output_names, forms), payloads)
+    leads = request_leads.__wrapped__ if config or longest > _KEPT_TEXT else request_leads
+    return interleaved(leads(prefixed, config, input_names, output_names, forms), payloads)
 
 
 def infer_response(
     forms: tuple[Form, ...], payloads: Sequence[Buffer], *, prefixed: bool = False
 ) -> list[Buffer]:
     """An ``InferResponse`` with tensors and no errors."""
-    return _interleaved(_response_leads(prefixed, forms), payloads)
+    return interleaved(_response_leads(prefixed, forms), payloads)
 
 
 def error_response(code: int, message: bytes, *, prefixed: bool = False) -> bytes:
@@ -180,13 +180,14 @@ def utf8(text: str, what: str) -> bytes:
 
 
 @lru_cache(maxsize=_KEPT_HEADS)
-def _request_leads(
+def request_leads(
     prefixed: bool,
     config: bytes,
     input_names: tuple[bytes, ...],
     output_names: tuple[bytes, ...],
     forms: tuple[Form, ...],
 ) -> tuple[bytes, ...]:
+    """What precedes the data of each tensor of :func:`infer_request`."""
     head, (request_vtable, infer_vtable, numbers, strings) = _begin(
         prefixed, _REQUEST_VTABLE, _INFER_VTABLE, _NUMBERS_VTABLE, _STRINGS_VTABLE
     )
@@ -240,7 +241,8 @@ def _tensors(
     return tuple(bytes(lead) for lead in leads or (head,))
 
 
-def _interleaved(leads: tuple[bytes, ...], payloads: Sequence[Buffer]) -> list[Buffer]:
+def interleaved(leads: tuple[bytes, ...], payloads: Sequence[Buffer]) -> list[Buffer]:
+    """A message: each lead, and the data after it."""
     parts: list[Buffer] = [leads[0]]
     for index, payload in enumerate(payloads):
         if index:

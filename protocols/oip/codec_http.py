@@ -41,7 +41,7 @@ from interlingua.protocols.oip.http_tensors import (
 )
 from interlingua.protocols.oip.json_members import mapping, members, name_of, text
 from interlingua.protocols.oip.known_headers import LONGEST, KnownHeaders
-from interlingua.protocols.oip.known_messages import Described, repeated_parts
+from interlingua.protocols.repeated import Described, repeated_form
 from interlingua.protocols.wire import Buffer, Headers, HttpRequest
 from interlingua.schemas import (
     InferRequest,
@@ -140,9 +140,9 @@ def encode_request(request: InferRequest, *, binary: bool) -> Body:
     An empty tuple of outputs has no form here and is written as None, which means all. Raises
     UNREPRESENTABLE naming tensor or parameter.
     """
-    repeated = repeated_parts(request) if binary and request.inputs else None
-    if repeated is not None:
-        headers, header = _request_header(*repeated)
+    form = repeated_form(request) if binary and request.inputs else None
+    if form is not None:
+        headers, header = _request_header(*form)
         return headers, [header, *[tensor.view for tensor in request.inputs]]
     document: dict[str, Any] = {"id": request.id} if request.id else {}
     parameters = join_parameters(request)
@@ -160,7 +160,7 @@ def encode_request(request: InferRequest, *, binary: bool) -> Body:
 
 
 @lru_cache(256)
-def _request_header(inputs: tuple[Described, ...], outputs: tuple[str, ...]) -> tuple[Headers, bytes]:
+def _request_header(inputs: tuple[Described, ...], outputs: tuple[str, ...] | None) -> tuple[Headers, bytes]:
     document: dict[str, Any] = {} if outputs else {"parameters": {"binary_data_output": True}}
     document["inputs"] = [_described(each) for each in inputs]
     if outputs:

@@ -1,4 +1,4 @@
-"""Caches of what messages have besides their tensors' bytes: names, datatypes, shapes.
+"""Caches of what gRPC messages have besides their tensors' bytes: names, datatypes, shapes.
 
 Requests of a model repeat it, and so do its answers. An entry depends on that data alone; number and size are
 bounded. Messages with an id, parameters, shared memory or typed contents are not cached.
@@ -12,61 +12,30 @@ from typing import Any, NamedTuple
 
 from interlingua.protocols.oip.grpc_messages import unwritable
 from interlingua.protocols.protobuf_wire import leads
-from interlingua.schemas import Datatype, InferRequest, InferResponse, SharedMemoryRef, Tensor
+from interlingua.protocols.repeated import LONGEST, MOST, Described, repeated_form
+from interlingua.schemas import Datatype, InferRequest, InferResponse, Tensor
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.schemas.oip import MESSAGES
 
-_MOST = 256
-_LONGEST = 4096
-"""The size in bytes of the longest cached message, without its tensors."""
-
-_USUAL_RANK = 8
-"""Tensors of more dimensions are not cached: this bounds the memory of an entry."""
-
 _REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
-
-Described = tuple[str, Datatype, tuple[int, ...], int]
-"""A tensor's name, datatype, shape and size in bytes."""
 
 
 def request_leads(request: InferRequest) -> Sequence[bytes] | None:
     """What precedes the bytes of each input of ``request`` in its message; None for a request of another
     form. Raises UNREPRESENTABLE, TOO_LARGE."""
-    repeated = repeated_parts(request)
-    return None if repeated is None else _request_leads(request.model, request.version, *repeated)
+    form = repeated_form(request)
+    return None if form is None else _request_leads(request.model, request.version, *form)
 
 
-def repeated_parts(request: InferRequest) -> tuple[tuple[Described, ...], tuple[str, ...]] | None:
-    """The inputs and the names of requested outputs of a ``request`` with nothing else; None for any other,
-    and for a long one."""
-    if request.id or request.parameters or request.sequence or request.priority or request.timeout_us:
-        return None
-    described: list[Described] = []
-    length = len(request.model) + len(request.version)
-    for tensor in request.inputs:
-        data, shape = tensor.data, tensor.shape
-        if isinstance(data, SharedMemoryRef) or len(shape) > _USUAL_RANK:
-            return None
-        described.append((tensor.name, tensor.datatype, shape, len(data)))
-        length += len(tensor.name) + _USUAL_RANK
-    names: list[str] = []
-    for output in request.outputs or ():
-        if output.classification or output.placement is not None or output.parameters:
-            return None
-        names.append(output.name)
-        length += len(output.name)
-    return (tuple(described), tuple(names)) if length <= _LONGEST else None
-
-
-@lru_cache(_MOST)
+@lru_cache(MOST)
 def _request_leads(
-    model: str, version: str, inputs: tuple[Described, ...], outputs: tuple[str, ...]
+    model: str, version: str, inputs: tuple[Described, ...], outputs: tuple[str, ...] | None
 ) -> Sequence[bytes]:
     try:
         head = _REQUEST(model_name=model, model_version=version)
         for name, datatype, shape, _ in inputs:
             head.inputs.add(name=name, datatype=datatype.value, shape=shape)
-        for name in outputs:
+        for name in outputs or ():
             head.outputs.add(name=name)
         rest = head.SerializeToString()
     except ValueError as error:
@@ -106,7 +75,7 @@ class KnownAnswers:
 
     def remember(self, rest: bytes, head: Any) -> None:
         """Cache ``head``, the message parsed from ``rest``, unless it is unique."""
-        if head.id or head.parameters or len(rest) > _LONGEST:
+        if head.id or head.parameters or len(rest) > LONGEST:
             return
         outputs = []
         for tensor in head.outputs:
@@ -114,6 +83,6 @@ class KnownAnswers:
             if datatype is None or tensor.parameters:
                 return
             outputs.append(_Output(tensor.name, datatype, tuple(tensor.shape)))
-        if len(self._known) >= _MOST:
+        if len(self._known) >= MOST:
             del self._known[next(iter(self._known))]
         self._known[rest] = _Answer(head.model_name, head.model_version, tuple(outputs))

@@ -21,7 +21,7 @@ from interlingua.protocols.oip.client_http import decode_infer, infer_call
 from interlingua.protocols.oip.codec_http import HEADER_LENGTH, binary_header, header_length
 from interlingua.protocols.oip.json_members import members, name_of, tensor_head, text
 from interlingua.protocols.oip.known_headers import LONGEST
-from interlingua.protocols.oip.known_messages import Described
+from interlingua.protocols.repeated import Described
 from interlingua.protocols.wire import Buffer, Headers, HttpAnswer, HttpCall, HttpReply, HttpRequest
 from interlingua.schemas import (
     Datatype,

@@ -47,7 +47,7 @@ _UNKNOWN = Signature((), ())
 _LENGTH = struct.Struct("<I")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PendingCall:
     """What the answer to an inference is read with."""
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.repeated import LONGEST, BySignature, repeated_form
 from interlingua.protocols.trtis.client_codec import (
     LATEST,
     PendingCall,
@@ -38,6 +40,8 @@ from interlingua.schemas import (
     ModelStatus,
     Readiness,
     Signature,
+    Tensor,
+    TensorHead,
     bad_upstream,
     not_carried,
 )
@@ -63,6 +67,13 @@ _INFER_HEADERS = {"Content-Type": "application/octet-stream"}
 _CONTROL_HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 _LONGEST_TEXT = 2000
 
+_SUCCESS = re.compile(r'code: SUCCESS(?: server_id: "[ !#-\[\]-~]*")?(?: request_id: [0-9]{1,19})?')
+"""The status of nearly every answer; others are parsed."""
+
+_CALLS: BySignature[tuple[str, Mapping[str, str], PendingCall]] = BySignature()
+_ANSWERS: BySignature[tuple[str, str, list[TensorHead]]] = BySignature()
+"""The paths and headers of recent calls, and the heads of recent answers, by their headers."""
+
 # servers do not decode a segment
 _SEGMENT = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@%]+")
 
@@ -85,7 +96,8 @@ def succeeded(reply: HttpReply) -> None:
             text.decode(errors="backslashreplace")
             or f"the upstream answered HTTP status {reply.status} without {STATUS}",
         )
-    check_status(read_reply(lambda: read(REQUEST_STATUS, given)))
+    if _SUCCESS.fullmatch(given) is None:
+        check_status(read_reply(lambda: read(REQUEST_STATUS, given)))
     if reply.status != 200:
         raise bad_upstream(f"the upstream tells success under HTTP status {reply.status}")
 
@@ -101,9 +113,20 @@ def _body(message_type: Any, reply: HttpReply) -> Any:
 
 
 def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpCall, PendingCall]:
+    form = None if signature is None else repeated_form(request)
+    key = request.model, request.version, form
+    if form is not None and signature is not None:
+        known = _CALLS.get(signature, key)
+        if known is not None:
+            path, headers, pending = known
+            parts: list[Buffer] = [tensor.view for tensor in request.inputs]
+            return HttpCall("POST", path, _BINARY, headers, parts=parts), pending
     header, parts, pending = encode_request(request, signature)
     text = write_request_header(header)
-    return infer_call(request.model, request.version, _BINARY, text, parts), pending
+    call = infer_call(request.model, request.version, _BINARY, text, parts)
+    if form is not None and signature is not None:
+        _CALLS.put(signature, key, (call.path, call.headers, pending))
+    return call, pending
 
 
 def infer_call(model: str, version: str, query: str, header: str, parts: Sequence[Buffer]) -> HttpCall:
@@ -122,10 +145,10 @@ def decode_infer(pending: PendingCall, reply: HttpReply) -> InferResponse:
     given = reply.headers.get(RESPONSE.lower())
     if given is None:
         raise bad_upstream(f"the upstream answered without {RESPONSE}")
-    return read_reply(lambda: _read_infer(pending, read(RESPONSE_HEADER, given), reply))
+    return read_reply(lambda: _read_infer(pending, given, reply))
 
 
-def _read_infer(pending: PendingCall, header: Any, reply: HttpReply) -> InferResponse:
+def _read_infer(pending: PendingCall, given: str, reply: HttpReply) -> InferResponse:
     rest = memoryview(reply.body).toreadonly()
 
     def take(name: str, datatype: Datatype, count: int) -> memoryview:
@@ -134,7 +157,17 @@ def _read_infer(pending: PendingCall, header: Any, reply: HttpReply) -> InferRes
         contents, rest = rest[:size], rest[size:]
         return contents
 
-    return decode_response(pending, header, take)
+    key = given, pending.batch_size, pending.version
+    known = None if pending.placements else _ANSWERS.get(pending.signature, key)
+    if known is not None:
+        model, version, heads = known
+        outputs = [Tensor(*head, take(head.name, head.datatype, prod(head.shape))) for head in heads]
+        return InferResponse(model, tuple(outputs), version)
+    response = decode_response(pending, read(RESPONSE_HEADER, given), take)
+    if not (pending.placements or response.id) and len(given) <= LONGEST:
+        described = [TensorHead(each.name, each.datatype, each.shape) for each in response.outputs]
+        _ANSWERS.put(pending.signature, key, (response.model, response.version, described))
+    return response
 
 
 # --- all that is not inference
