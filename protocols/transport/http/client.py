@@ -28,7 +28,7 @@ MLServer, closes its end, so that the two seldom meet half way."""
 
 _REPEATABLE = frozenset({"GET", "HEAD"})
 _DEFAULT_PORT = ":80"
-"""The port that Host leaves out (RFC 9110, 4.2.1)."""
+"""The port that Host omits (RFC 9110, 4.2.1)."""
 
 
 class PooledHttpClient:
@@ -155,7 +155,7 @@ class PooledHttpClient:
         return waiter
 
     def _decoded(self, headers: ReplyHeaders, body: Buffer) -> Buffer:
-        """The body without its content coding, unless that is one that no dialect asks for."""
+        """The body without its content coding, unless no dialect accepts that one."""
         coding = headers.headers.get("content-encoding", "").lower()
         if not body or coding not in WINDOW_BITS:
             return body

@@ -21,7 +21,7 @@ class RequestHeads:
     """Writes the heads of requests to one server; ``host`` is its name, ``base`` the prefix of every path."""
 
     def __init__(self, host: str, base: str) -> None:
-        # clients ask for few different targets
+        # clients request few different targets
         self._begin = lru_cache(256)(_beginning)
         self._host = host
         self._base = base
