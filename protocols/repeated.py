@@ -26,7 +26,7 @@ Form = tuple[tuple[Described, ...], tuple[str, ...] | None]
 
 
 def repeated_form(request: InferRequest) -> Form | None:
-    """The form of a ``request`` that has nothing but tensors in memory and plain outputs; None for any other,
+    """The form of a ``request`` that has only tensors in memory and plain outputs; None for any other,
     and for one with long names."""
     if request.id or request.parameters or request.sequence or request.priority or request.timeout_us:
         return None
