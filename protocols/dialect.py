@@ -86,7 +86,7 @@ class Action(Generic[Answer]):
     ``watched`` operations, on a streaming method, run again after each change, and their answer is sent
     whenever it differs, until the caller or the server ends the stream.
 
-    With a ``passthrough``, the message may go to an upstream undecoded.
+    With a ``passthrough`` or ``stream_passthrough``, the message may go to an upstream undecoded.
     """
 
     operation: Operation
@@ -95,6 +95,7 @@ class Action(Generic[Answer]):
     watched: bool = False
     collects: bool = False
     passthrough: Passthrough[Any, Answer, Any] | None = None
+    stream_passthrough: StreamPassthrough[Any, Answer, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -147,6 +148,19 @@ class Passthrough(Generic[Call, Answer, Reply]):
     call: Callable[[Opened[Answer], PassthroughNames], Call | InferRequest | None]
     answer: Callable[[Opened[Answer], PassthroughNames, Reply], tuple[Answer, str] | InferResponse]
     observable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPassthrough(Generic[Call, Answer, Reply]):
+    """As ``Passthrough``, for a streamed request: ``answer`` reads a piece of the reply and returns the
+    answers that it completes, each with the version that ran and whether it is the last, or responses to
+    encode."""
+
+    heads: Callable[[Opened[Answer], Signature], InferHeads | None]
+    call: Callable[[Opened[Answer], PassthroughNames], Call | None]
+    answer: Callable[
+        [Opened[Answer], PassthroughNames, Reply], Sequence[tuple[Answer, str, bool] | InferResponse]
+    ]
 
 
 # looked up with every request, by identity
@@ -244,6 +258,7 @@ class UpstreamCall(Generic[Call, Reply]):
     unnamed: bool = False
     optional: Callable[[Reply], bool] | None = None
     passthrough: Passthrough[Call, Any, Reply] | None = None
+    stream_passthrough: StreamPassthrough[Call, Any, Reply] | None = None
     shared: SharedReply[Reply] | None = None
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from interlingua.protocols.dialect import Opened, Passthrough
+from interlingua.protocols.dialect import Opened, Passthrough, StreamPassthrough
 from interlingua.runtime.models.inline_runs import InlineRuns
 from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.models.response_cache import ResponseCache
@@ -166,6 +166,20 @@ class Target(Protocol):
         the name ``model``; None if the message has to be decoded. Calls ``observe`` before it sends the
         message. Raises as :meth:`infer`."""
         return None
+
+    @property
+    def stream_passthrough(self) -> StreamPassthrough[Any, Any, Any] | None:
+        """As :attr:`passthrough`, for streams."""
+        return None
+
+    async def pass_stream(
+        self, opened: Opened[Any], model: str, version: str, context: Context
+    ) -> AsyncGenerator[tuple[Any, bool], None]:
+        """As :meth:`pass_through`, for a streamed request: the answers, None where one is not sent, and
+        whether each is the last. Nothing if the message has to be decoded. Raises before the first answer
+        alone; encodes a later failure."""
+        return
+        yield
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """The model as it describes itself, for ``version`` or the one that the policy chooses.

@@ -26,7 +26,7 @@ from interlingua.protocols.oip.metadata_json import (
     read_server_metadata,
 )
 from interlingua.protocols.oip.passthrough import INFER_CALL
-from interlingua.protocols.oip.stream_grpc import STREAM_CALL
+from interlingua.protocols.oip.passthrough_stream import STREAM_CALL
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpCall, HttpReply
 from interlingua.schemas import (
     ModelRef,

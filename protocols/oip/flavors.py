@@ -192,7 +192,7 @@ def _grpc_endpoint(endpoint: GrpcEndpoint, quirks: Quirks) -> GrpcEndpoint:
         if action.decode is not None:
             decode = partial(_decode_grpc, action, quirks)
             # these servers invent an id
-            opened.action = replace(action, decode=decode, passthrough=None)
+            opened.action = replace(action, decode=decode, passthrough=None, stream_passthrough=None)
         elif action.operation is Operation.MODEL_READY:
             opened.action = replace(action, encode=partial(_ready_or_not_found, action))
         elif action.operation is Operation.MODEL_METADATA and quirks.codecs:

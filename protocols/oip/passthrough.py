@@ -18,6 +18,7 @@ from interlingua.protocols.oip.codec_grpc import (
     RAW_OUTPUT,
     REQUEST,
     RESPONSE,
+    Raws,
     decode_reply,
 )
 from interlingua.protocols.oip.grpc_messages import reader
@@ -30,7 +31,12 @@ from interlingua.schemas.datatypes import DATATYPES
 
 def _heads(opened: Opened[GrpcAnswer], signature: Signature) -> InferHeads | None:
     head, raws, _ = opened.message
-    if head.parameters or len(raws) != len(head.inputs):
+    return None if head.parameters else heads_of(head, raws)
+
+
+def heads_of(head: Any, raws: Raws) -> InferHeads | None:
+    """The tensors of a request with the contents ``raws``; None if it needs decoding for them."""
+    if len(raws) != len(head.inputs):
         return None
     inputs = []
     for tensor, raw in zip(head.inputs, raws, strict=True):
@@ -42,7 +48,9 @@ def _heads(opened: Opened[GrpcAnswer], signature: Signature) -> InferHeads | Non
             return None
         inputs.append(TensorHead(tensor.name, datatype, shape))
     outputs = head.outputs
-    if outputs and any(each.parameters for each in outputs):
+    if not outputs:
+        return InferHeads(tuple(inputs), ())
+    if any(each.parameters for each in outputs):
         return None
     return InferHeads(tuple(inputs), tuple([each.name for each in outputs]))
 
@@ -59,15 +67,21 @@ def _may_fill(nbytes: int, datatype: Datatype, shape: tuple[int, ...]) -> bool:
 
 def _call(opened: Opened[GrpcAnswer], names: PassthroughNames) -> GrpcRequest:
     head, raws, message = opened.message
-    if head.model_name == names.remote and not names.inputs and not names.outputs:
-        return GrpcRequest(METHOD, message)
+    return GrpcRequest(METHOD, renamed_request(head, raws, message, names))
+
+
+def renamed_request(head: Any, raws: Raws, message: Buffer, names: PassthroughNames) -> Buffer:
+    """The ``message`` of ``head`` and ``raws`` in the upstream's names, without parameters."""
+    if head.model_name == names.remote and not (names.inputs or names.outputs or head.parameters):
+        return message
     renamed: Any = REQUEST()
     renamed.CopyFrom(head)
+    renamed.ClearField("parameters")
     renamed.model_name = names.remote
     for tensors, theirs in ((renamed.inputs, names.inputs), (renamed.outputs, names.outputs)):
         for tensor in tensors:
             tensor.name = theirs.get(tensor.name, tensor.name)
-    return GrpcRequest(METHOD, join(renamed.SerializeToString(), RAW_INPUT, raws))
+    return join(renamed.SerializeToString(), RAW_INPUT, raws)
 
 
 def _answer(
@@ -89,7 +103,7 @@ def _renamed(
     outputs = [names.back.get(tensor.name, tensor.name) for tensor in head.outputs]
     if len(raws) != len(outputs) or outputs != [name for name in names.order if name in wanted]:
         return None
-    if not all(map(_is_usual, head.outputs, raws)):
+    if not all(map(is_usual, head.outputs, raws)):
         return None
     if head.model_name == names.model and head.id == request.id and not names.back:
         return GrpcAnswer(message), head.model_version
@@ -99,7 +113,7 @@ def _renamed(
     return GrpcAnswer(join(head.SerializeToString(), RAW_OUTPUT, raws)), head.model_version
 
 
-def _is_usual(tensor: Any, raw: memoryview) -> bool:
+def is_usual(tensor: Any, raw: memoryview) -> bool:
     """Whether an output has only raw contents, of the size of its shape."""
     datatype = DATATYPES.get(tensor.datatype)
     if datatype is None or tensor.parameters or tensor.HasField("contents"):

@@ -21,7 +21,7 @@ from interlingua.protocols.oip.http_endpoint import http_fail, json_answer, json
 from interlingua.protocols.oip.metadata_json import write_model_metadata, write_server_metadata
 from interlingua.protocols.oip.passthrough import open_infer
 from interlingua.protocols.oip.passthrough_http import PASSTHROUGH
-from interlingua.protocols.oip.stream_grpc import STREAM_ENDPOINT
+from interlingua.protocols.oip.passthrough_stream import STREAM_ENDPOINT
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import (
     InferRequest,

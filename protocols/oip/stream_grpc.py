@@ -18,7 +18,6 @@ from interlingua.protocols.oip.codec import EMPTY_FINAL_RESPONSE, WHILE_RUNNING
 from interlingua.protocols.oip.codec_grpc import (
     OipGrpcReplyForm,
     decode_infer,
-    decode_reply,
     encode_infer,
     open_infer,
 )
@@ -48,7 +47,7 @@ _STATUS_METADATA = "triton_grpc_error"
 _ANSWER: Any = MESSAGES["inference.ModelStreamInferResponse"]
 _RESPONSE: Any = MESSAGES["inference.ModelInferResponse"]
 _ERROR_MESSAGE: int = _ANSWER.ERROR_MESSAGE_FIELD_NUMBER
-_INFER_RESPONSE: int = _ANSWER.INFER_RESPONSE_FIELD_NUMBER
+INFER_RESPONSE: int = _ANSWER.INFER_RESPONSE_FIELD_NUMBER
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +68,12 @@ def open_stream_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read the head of one message. Raises MALFORMED."""
     opened = open_infer(request)
     errors_as_status = request.metadata.get(_STATUS_METADATA) == "true"
-    return Opened(_INFER, opened.model, opened.version, (*opened.message, errors_as_status))
+    return Opened(INFER, opened.model, opened.version, (*opened.message, errors_as_status))
 
 
 def decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, Form]:
     """The request and the form of its answers. Raises as ``codec_grpc.decode_infer``."""
-    message, _, errors_as_status = opened.message
+    message, _, errors_as_status, *_ = opened.message
     request, each = decode_infer(opened, signature)
     # a look-up would add it to the message
     wanted = EMPTY_FINAL_RESPONSE in message.parameters
@@ -94,7 +93,7 @@ def _encode(form: Form, response: InferResponse) -> GrpcAnswer | None:
         answer = _about(response.model, form.version, form.each.id, final=True)
         return GrpcAnswer(_ANSWER(infer_response=answer).SerializeToString())
     flagged = replace(response, parameters={**response.parameters, FINAL_RESPONSE: response.final})
-    return GrpcAnswer(join(b"", _INFER_RESPONSE, [encode_infer(form.each, flagged).message]))
+    return GrpcAnswer(join(b"", INFER_RESPONSE, [encode_infer(form.each, flagged).message]))
 
 
 def _fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
@@ -102,7 +101,7 @@ def _fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: Infere
     unknown."""
     if opened is None:
         return fail(request, opened, error)
-    message, _, errors_as_status = opened.message
+    message, _, errors_as_status, *_ = opened.message
     if error.code not in WHILE_RUNNING:
         return _error(error, _RESPONSE(id=message.id))
     if errors_as_status:
@@ -129,7 +128,7 @@ def _error(error: InferenceError, answer: Any) -> GrpcAnswer:
 _UNKNOWN_MODEL = "Request for unknown model"
 """How Triton's message for an unknown model or version begins; its clients match on it."""
 
-_INFER: Action[GrpcAnswer] = Action(Operation.INFER_STREAM, _encode, decode)
+INFER: Action[GrpcAnswer] = Action(Operation.INFER_STREAM, _encode, decode)
 
 STREAM_ENDPOINT = GrpcEndpoint(METHOD, open_stream_infer, _fail, streaming=True)
 
@@ -146,15 +145,15 @@ def encode_call(
     return call, placements
 
 
-def _decode_reply(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer) -> tuple[InferResponse]:
+def decode_reply(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer) -> tuple[InferResponse]:
     """One answer: wrapped, as Triton and OpenVINO Model Server send it, or bare, as MLServer does. Both use
     field 1 for a text, so the other fields distinguish them."""
     if answer.code:
-        return (decode_reply(placements, answer),)
-    fields = _fields(answer.message)
-    if not fields.keys() <= {_ERROR_MESSAGE, _INFER_RESPONSE}:
-        return (replace(decode_reply(placements, answer), final=False),)
-    response = decode_reply(placements, GrpcAnswer(fields.get(_INFER_RESPONSE, b"")))
+        return (codec_grpc.decode_reply(placements, answer),)
+    fields = reply_fields(answer.message)
+    if not fields.keys() <= {_ERROR_MESSAGE, INFER_RESPONSE}:
+        return (replace(codec_grpc.decode_reply(placements, answer), final=False),)
+    response = codec_grpc.decode_reply(placements, GrpcAnswer(fields.get(INFER_RESPONSE, b"")))
     parameters = dict(response.parameters)
     final = parameters.pop(FINAL_RESPONSE, False) is True
     error = None
@@ -171,7 +170,8 @@ def _code_of(text: str, answered: bool) -> ErrorCode:
     return ErrorCode.NOT_FOUND if text.startswith(_UNKNOWN_MODEL) else ErrorCode.INVALID_TENSOR
 
 
-def _fields(message: Buffer) -> Mapping[int, Buffer]:
+def reply_fields(message: Buffer) -> Mapping[int, Buffer]:
+    """The fields of one answer by number. Raises BAD_UPSTREAM."""
     try:
         fields = read_fields(message)
     except DecodeError as fault:
@@ -180,4 +180,4 @@ def _fields(message: Buffer) -> Mapping[int, Buffer]:
     return {number: value for number, value in fields.items() if not isinstance(value, int)}
 
 
-STREAM_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(encode_call, _decode_reply)
+STREAM_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(encode_call, decode_reply)

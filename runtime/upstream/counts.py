@@ -34,7 +34,7 @@ class UpstreamCounts:
         unknown)."""
         self.answered = version or self.answered
         if not context.copied:
-            count_success(self.of(self.answered), size, course)
+            count_success(self.by_version.get(self.answered) or self.of(self.answered), size, course)
 
     def streamed(self, size: int, began: int, context: Context) -> None:
         """Count a request that a stream answered."""

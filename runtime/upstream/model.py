@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
+from interlingua.protocols.dialect import Opened, Passthrough, StreamPassthrough
 from interlingua.runtime.model_config.config import ModelConfig
 from interlingua.runtime.model_config.message import config_message
 from interlingua.runtime.models.model import UNLOADED
@@ -19,15 +18,16 @@ from interlingua.runtime.models.renames import Renames
 from interlingua.runtime.models.statistics import Course, batch_size
 from interlingua.runtime.models.turns import Turns
 from interlingua.runtime.repository.absent import all_in
-from interlingua.runtime.target import Observe, PassedMessage, Target
+from interlingua.runtime.target import Observe, Target
 from interlingua.runtime.upstream.attributes import NO_ATTRIBUTES, Attributes
 from interlingua.runtime.upstream.config import fetch_config, is_decoupled, read_config, shown_config
 from interlingua.runtime.upstream.counts import UNNAMED_VERSION, UpstreamCounts
 from interlingua.runtime.upstream.dropped_fields import DroppedFields
 from interlingua.runtime.upstream.names import UpstreamNames
+from interlingua.runtime.upstream.passing import UpstreamPassing
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
-from interlingua.runtime.upstream.upstream import Upstream, nbytes_of
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
     Datatype,
@@ -42,7 +42,6 @@ from interlingua.schemas import (
     Operation,
     Parameter,
     Readiness,
-    RequestedOutput,
     Signature,
     VersionStatistics,
     VersionStatus,
@@ -50,8 +49,6 @@ from interlingua.schemas import (
 
 _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
 """Errors after which the upstream's model may have changed, so its signature is discovered again."""
-
-_KEPT_NAMES = 64
 
 _CONFIG_SECS = 2.0
 """The timeout for discovering whether a model is decoupled."""
@@ -99,6 +96,18 @@ class UpstreamModel(Target):
         self._counts = UpstreamCounts()
         self._last = ModelStatus(name, versions=(VersionStatus(UNNAMED_VERSION, ModelState.READY),))
         self._streams = upstream.offers(Operation.INFER_STREAM)
+        self._passing = UpstreamPassing(
+            name,
+            remote_model,
+            upstream,
+            self._names,
+            self._signatures,
+            self._counts,
+            strict_signature,
+            self._known,
+            self._count_end,
+            self._streams,
+        )
 
     @property
     def unloaded(self) -> bool:
@@ -160,79 +169,19 @@ class UpstreamModel(Target):
     def passthrough(self) -> Passthrough[Any, Any, Any] | None:
         return self.upstream.passthrough
 
-    async def pass_through(
+    def pass_through(
         self, opened: Opened[Any], model: str, version: str, context: Context, observe: Observe | None = None
-    ) -> Any:
-        """See ``Target``. None also if the request does not fit the signature."""
-        known = self._signatures.known(version) or await self._known(version, context)
-        ours = known.ours
-        passthrough = opened.action.passthrough
-        heads = None if passthrough is None else passthrough.heads(opened, ours)
-        if passthrough is None or heads is None or (self._strict and not known.check.passes(heads)):
-            return None
-        names = known.passing.get((model, version)) or self._passing_names(known, model, version)
-        message = passthrough.call(opened, names)
-        if message is None:
-            return None
-        size = batch_size(heads, ours)
-        read: Callable[[Any], Any] = partial(passthrough.answer, opened, names)
-        if observe is not None and (passed := observe()) is not None:
-            passed.signature, passed.nbytes = ours, nbytes_of(message)
-            read = partial(self._keep, passed, known, read)
-        began = time.monotonic_ns()
-        try:
-            if isinstance(message, InferRequest):
-                answer = read(await self.upstream.call(Operation.INFER, message, known.theirs, context))
-            else:
-                answer = await self.upstream.forward(message, context, read)
-            received = time.monotonic_ns()
-            if isinstance(answer, InferResponse):
-                requested = tuple(RequestedOutput(name) for name in heads.outputs) or None
-                answer.outputs = self._names.chosen(self._names.answered(answer), requested, ours)
-        except (InferenceError, asyncio.CancelledError) as end:
-            self._count_end(end, version, size, began, context)
-            context.timings["upstream"] = time.monotonic_ns() - began
-            raise
-        undecoded = isinstance(answer, tuple)
-        version = answer[1] if undecoded else answer.version
-        course = Course(began, began, began, received, time.monotonic_ns())
-        self._counts.success(version, size, course, context)
-        context.timings["upstream"] = received - began
-        return answer[0] if undecoded else _encoded(opened, ours, model, answer)
+    ) -> Coroutine[Any, Any, Any]:
+        return self._passing.infer(opened, model, version, context, observe)
 
-    def _keep(
-        self, passed: PassedMessage, known: KnownSignature, read: Callable[[Any], Any], reply: Any
-    ) -> Any:
-        """``read`` the ``reply``, which stays for ``passed``."""
-        passed.nbytes += nbytes_of(reply)
-        passed.response = partial(self._response, known, reply)
-        return read(reply)
+    @property
+    def stream_passthrough(self) -> StreamPassthrough[Any, Any, Any] | None:
+        return self.upstream.stream_passthrough
 
-    def _response(self, known: KnownSignature, reply: Any, request: InferRequest) -> InferResponse:
-        """The response that ``reply`` to the passed message of ``request`` has."""
-        sent = self._names.to_upstream(request, self._remote)
-        answer = self.upstream.response(sent, known.theirs, reply)
-        answer.outputs = self._names.chosen(self._names.answered(answer), request.outputs, known.ours)
-        answer.model, answer.id = self.name, request.id
-        return answer
-
-    def _passing_names(self, known: KnownSignature, model: str, version: str) -> PassthroughNames:
-        """The names in messages that pass through, prepared once."""
-        ours, names = known.ours, self._names
-        if len(known.passing) >= _KEPT_NAMES:  # callers choose the names of a route
-            known.passing.clear()
-        found = known.passing[model, version] = PassthroughNames(
-            model,
-            self._remote,
-            tuple(ours.output_names),
-            names.inputs,
-            names.outputs,
-            names.outputs_back,
-            ours,
-            bool(ours.inputs or ours.outputs),
-            version,
-        )
-        return found
+    def pass_stream(
+        self, opened: Opened[Any], model: str, version: str, context: Context
+    ) -> AsyncGenerator[tuple[Any, bool], None]:
+        return self._passing.stream(opened, model, version, context)
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """The upstream's responses as they come; the one of :meth:`infer` if its dialect has no streams, or
@@ -451,14 +400,3 @@ class UpstreamModel(Target):
             self._names.refuse_hidden(request)
             raise
         return fresh
-
-
-def _encoded(opened: Opened[Any], ours: Signature, model: str, answer: InferResponse) -> Any:
-    """The caller's answer to ``opened`` where ``answer`` has another form than the caller requested. Raises
-    as the codec."""
-    action = opened.action
-    if action.decode is None:
-        raise TypeError(f"{action.operation.value} has no decoder")
-    _, form = action.decode(opened, ours)
-    answer.model = model
-    return action.encode(form, answer)

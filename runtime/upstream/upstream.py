@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import fields
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, UpstreamCall
+from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, StreamPassthrough, UpstreamCall
 from interlingua.protocols.wire import FramedRequest, HttpCall, HttpReply
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.pool import Attempt, Gate, Member, Pool, unanswered
@@ -132,6 +132,12 @@ class Upstream:
         call = self._calls.get(Operation.INFER)
         return None if call is None or self._flavors else call.passthrough
 
+    @property
+    def stream_passthrough(self) -> StreamPassthrough[Any, Any, Any] | None:
+        """As :attr:`passthrough`, for streams."""
+        call = self._calls.get(Operation.INFER_STREAM)
+        return None if call is None or self._flavors else call.stream_passthrough
+
     async def forward(self, request: Any, context: Context, read: Callable[[Any], T]) -> T:
         """The result of ``read`` on the reply to ``request``, an inference. Raises as :meth:`call` does."""
         if self._flavors or not self.pool.watched:
@@ -177,7 +183,12 @@ class Upstream:
                 except InferenceError as error:
                     error.message = f"{self._client_label}{error.message}"
                     raise
-                return self._read(read, reply)
+                try:  # _read, inlined
+                    return read(reply)
+                except InferenceError as error:
+                    if error.code is ErrorCode.BAD_UPSTREAM:
+                        error.message = f"{self._label}{error.message}"
+                    raise
 
     def _read(self, read: Callable[[Any], T], reply: Any) -> T:
         try:
@@ -198,22 +209,42 @@ class Upstream:
                     attempt.member, call, message, form, send, dispensable=dispensable, label=label
                 )
 
-    async def stream(
+    def stream(
         self, request: InferRequest, signature: Signature | None, context: Context
     ) -> AsyncGenerator[InferResponse, None]:
         """The answers to an INFER_STREAM, as they come. Raises as :meth:`call` does."""
+
+        def encode(call: UpstreamCall[Any, Any]) -> tuple[Any, Callable[[Any], Iterable[InferResponse]]]:
+            message, form = call.encode(request, signature)
+            return message, partial(call.decode, form)
+
+        return self._stream(encode, request, context)
+
+    def forward_stream(
+        self, message: Any, context: Context, read: Callable[[Any], Iterable[T]]
+    ) -> AsyncGenerator[T, None]:
+        """The results of ``read`` on the pieces of the reply to ``message``, an INFER_STREAM. Raises as
+        :meth:`call` does."""
+        return self._stream(lambda _: (message, read), None, context)
+
+    async def _stream(
+        self,
+        encode: Callable[[UpstreamCall[Any, Any]], tuple[Any, Callable[[Any], Iterable[T]]]],
+        request: InferRequest | None,
+        context: Context,
+    ) -> AsyncGenerator[T, None]:
         call = await self._call(Operation.INFER_STREAM, context)
         try:
-            message, form = call.encode(request, signature)
+            message, read = encode(call)
             self._prepare(message, context)
             async with self._passing(message):
-                attempt = Attempt(self.pool, request)
+                attempt = Attempt(self.pool, request, pins=context.pins)
                 while True:
                     with attempt as client:
                         async with aclosing(client.stream(message)) as answers:
                             async for answer in answers:
                                 attempt.received()
-                                for response in call.decode(form, answer):
+                                for response in read(answer):
                                     yield response
                         return
         except InferenceError as error:

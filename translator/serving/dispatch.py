@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -91,8 +91,7 @@ class Dispatch:
         if route is not None:
             if not route.passes_through:
                 return None
-            route.bound(self.context)
-            model = self._drawn = route.unkeyed(self.key)
+            model = self._draw(route)
             if route.mirror is not None:
                 observers = (*observers, route.mirror)
         target = self.router.models.get(model)
@@ -119,6 +118,38 @@ class Dispatch:
             if self._copy is not None:
                 copies.add(self._copy)
         return answer
+
+    async def pass_stream(self) -> AsyncGenerator[tuple[Any, bool], None]:
+        """The answers, in the caller's form, and whether each is the last, if the target takes the streamed
+        message undecoded; else nothing."""
+        route = self.candidates[0] if self.candidates else None
+        model = self.key.model
+        if route is not None:
+            if not route.passes_through or route.mirror is not None:
+                return
+            model = self._draw(route)
+        target = self.router.models.get(model)
+        passthrough = self.opened.action.stream_passthrough
+        if target is None or target.stream_passthrough is not passthrough:
+            return
+        key, answered = self.key, False
+        stream = target.pass_stream(self.opened, key.model, key.version, self.context)
+        try:
+            async with aclosing(stream) as answers:
+                async for answer in answers:
+                    if route is not None and not answered:
+                        route.count(model)
+                    answered = True
+                    yield answer
+        except InferenceError as error:
+            if answered or route is None or not await self._is_decoded_after(route, error):
+                raise
+
+    def _draw(self, route: Route) -> str:
+        """The model of ``route`` that gets the message."""
+        route.bound(self.context)
+        self._drawn = route.unkeyed(self.key)
+        return self._drawn
 
     def _observe(self, observers: tuple[Observer, ...], target: Target) -> PassedMessage | None:
         """Begin the copy of the message for those of ``observers`` that choose it; None without any."""

@@ -83,6 +83,15 @@ class RequestProcessor:
         """Every answer to an INFER_STREAM, and whether it is the last. Raises ``InferenceError`` before the
         first answer; encodes a later failure as an answer."""
         dispatch = await self._dispatch(opened, binding, context)
+        passes = opened.action.stream_passthrough is not None
+        if passes and not (self.service.observers or dispatch.parameters):
+            passed = False
+            async with aclosing(self._passed(dispatch)) as items:
+                async for item in items:
+                    passed = True
+                    yield item
+            if passed:
+                return
         plan = await dispatch.plan()
         observed = plan.mirror is not None or self.service.observers
         observation = self._observe(dispatch, plan) if observed else None
@@ -117,6 +126,26 @@ class RequestProcessor:
         request = plan.request
         last = InferResponse(request.model, (), request.version, request.id, error=failure)
         yield encode(plan.form, last), True
+
+    async def _passed(self, dispatch: Dispatch) -> AsyncGenerator[StreamItem[Any], None]:
+        """The items of a message that passes through; nothing if it has to be decoded."""
+        began = time.monotonic_ns()
+        answered = failed = False
+        try:
+            async with aclosing(dispatch.pass_stream()) as answers:
+                async for answer, last in answers:
+                    if last and not answered:
+                        # an only answer would wait for those to earlier messages
+                        yield None, False
+                    answered = True
+                    yield answer, last
+        except Exception:
+            failed = answered = True
+            raise
+        finally:
+            if answered:
+                failed = failed or dispatch.context.failure is not None
+                self.service.trends.count(time.monotonic_ns() - began, failed)
 
     async def watch(
         self, opened: Opened[Any], binding: Binding, context: Context

@@ -1,0 +1,220 @@
+"""Messages that an upstream's model gets, and answers, undecoded: one answer, or a stream of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames, StreamPassthrough
+from interlingua.runtime.models.statistics import Course, batch_size
+from interlingua.runtime.target import Observe, PassedMessage
+from interlingua.runtime.upstream.counts import UpstreamCounts
+from interlingua.runtime.upstream.names import UpstreamNames
+from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
+from interlingua.runtime.upstream.upstream import Upstream, nbytes_of
+from interlingua.schemas import (
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferHeads,
+    InferRequest,
+    InferResponse,
+    Operation,
+    RequestedOutput,
+    Signature,
+)
+
+_KEPT_NAMES = 64
+
+
+_Prepared = tuple[Any, InferHeads, PassthroughNames]
+"""A message to send, the heads of its tensors, and the names written into it."""
+
+
+@dataclass(slots=True, eq=False)
+class UpstreamPassing:
+    """Forwards messages to the model ``remote`` of ``upstream``, which clients know as ``name``; if
+    ``strict``, only those that fit the signature. ``discover`` returns a signature that is not known yet,
+    ``count_end`` counts a failure. ``streams``: the server has the streaming method, as far as known."""
+
+    name: str
+    remote: str
+    upstream: Upstream
+    names: UpstreamNames
+    signatures: UpstreamSignature
+    counts: UpstreamCounts
+    strict: bool
+    discover: Callable[[str, Context], Awaitable[KnownSignature]]
+    count_end: Callable[[BaseException, str, int, int, Context], None]
+    streams: bool
+
+    async def infer(
+        self, opened: Opened[Any], model: str, version: str, context: Context, observe: Observe | None
+    ) -> Any:
+        """See ``Target.pass_through``. None also if the request does not fit the signature."""
+        known = self.signatures.known(version) or await self.discover(version, context)
+        passthrough = opened.action.passthrough
+        prepared = None if passthrough is None else self._prepared(passthrough, opened, known, model, version)
+        if passthrough is None or prepared is None:
+            return None
+        message, heads, names = prepared
+        ours = known.ours
+        size = batch_size(heads, ours)
+        read: Callable[[Any], Any] = partial(passthrough.answer, opened, names)
+        if observe is not None and (passed := observe()) is not None:
+            passed.signature, passed.nbytes = ours, nbytes_of(message)
+            read = partial(self._keep, passed, known, read)
+        began = time.monotonic_ns()
+        try:
+            if isinstance(message, InferRequest):
+                answer = read(await self.upstream.call(Operation.INFER, message, known.theirs, context))
+            else:
+                answer = await self.upstream.forward(message, context, read)
+            received = time.monotonic_ns()
+            if isinstance(answer, InferResponse):
+                requested = tuple(RequestedOutput(name) for name in heads.outputs) or None
+                answer.outputs = self.names.chosen(self.names.answered(answer), requested, ours)
+        except (InferenceError, asyncio.CancelledError) as end:
+            self.count_end(end, version, size, began, context)
+            context.timings["upstream"] = time.monotonic_ns() - began
+            raise
+        undecoded = isinstance(answer, tuple)
+        version = answer[1] if undecoded else answer.version
+        course = Course(began, began, began, received, time.monotonic_ns())
+        self.counts.success(version, size, course, context)
+        context.timings["upstream"] = received - began
+        if undecoded:
+            return answer[0]
+        answer.model = model
+        return opened.action.encode(_reply_form(opened, ours), answer)
+
+    async def stream(
+        self, opened: Opened[Any], model: str, version: str, context: Context
+    ) -> AsyncGenerator[tuple[Any, bool], None]:
+        """See ``Target.pass_stream``. Nothing also if the request does not fit the signature."""
+        passthrough = opened.action.stream_passthrough
+        if not self.streams or passthrough is None:
+            return
+        known = self.signatures.known(version) or await self.discover(version, context)
+        prepared = self._prepared(passthrough, opened, known, model, version)
+        if prepared is None:
+            return
+        message, heads, names = prepared
+        size = batch_size(heads, known.ours)
+        began = time.monotonic_ns()
+        final = answered = counted = False
+        form: Any = None
+        try:
+            read = partial(passthrough.answer, opened, names)
+            async with aclosing(self.upstream.forward_stream(message, context, read)) as replies:
+                async for reply in replies:
+                    if isinstance(reply, InferResponse):
+                        if not answered and reply.error and reply.error.code is ErrorCode.NOT_FOUND:
+                            raise reply.error  # no model has run
+                        form = form or _reply_form(opened, known.ours)
+                        last, ran = reply.final, reply.version
+                        self._own(reply, heads, known.ours, model)
+                        answer = opened.action.encode(form, reply)
+                    else:
+                        answer, ran, last = reply
+                    self.counts.answered = ran or self.counts.answered
+                    answered, final = True, final or last
+                    if last and not counted:
+                        counted = True
+                        self.counts.streamed(size, began, context)
+                    yield answer, last
+        except InferenceError as error:
+            if not answered and error.code is ErrorCode.UNSUPPORTED:
+                self.streams = False
+                return
+            if not counted:
+                self.count_end(error, version, size, began, context)
+            if not answered:
+                raise
+            context.failure = error.code
+            form = form or _reply_form(opened, known.ours)
+            yield opened.action.encode(form, InferResponse(model, (), version, error=error)), True
+            return
+        except (asyncio.CancelledError, GeneratorExit) as end:
+            if not counted:
+                self.count_end(end, version, size, began, context)
+            raise
+        if not counted:
+            self.counts.streamed(size, began, context)
+        if not final:
+            # that it ended is all that some say
+            form = form or _reply_form(opened, known.ours)
+            yield opened.action.encode(form, InferResponse(model, (), version)), True
+
+    def _prepared(
+        self,
+        passthrough: Passthrough[Any, Any, Any] | StreamPassthrough[Any, Any, Any],
+        opened: Opened[Any],
+        known: KnownSignature,
+        model: str,
+        version: str,
+    ) -> _Prepared | None:
+        """The message to send; None if it has to be decoded."""
+        heads = passthrough.heads(opened, known.ours)
+        if heads is None or (self.strict and not known.check.passes(heads)):
+            return None
+        names = known.passing.get((model, version)) or self._names(known, model, version)
+        message = passthrough.call(opened, names)
+        return None if message is None else (message, heads, names)
+
+    def _names(self, known: KnownSignature, model: str, version: str) -> PassthroughNames:
+        """The names for messages of callers that use the name ``model``, prepared once."""
+        ours, names = known.ours, self.names
+        if len(known.passing) >= _KEPT_NAMES:  # callers choose the names of a route
+            known.passing.clear()
+        found = known.passing[model, version] = PassthroughNames(
+            model,
+            self.remote,
+            tuple(ours.output_names),
+            names.inputs,
+            names.outputs,
+            names.outputs_back,
+            ours,
+            bool(ours.inputs or ours.outputs),
+            version,
+        )
+        return found
+
+    def _own(self, answer: InferResponse, heads: InferHeads, ours: Signature, model: str) -> None:
+        """Put the caller's names on an answer of a stream, with the requested outputs that it has."""
+        outputs = self.names.answered(answer)
+        present = {tensor.name for tensor in outputs}
+        requested = tuple(RequestedOutput(name) for name in heads.outputs if name in present)
+        answer.outputs = self.names.chosen(outputs, requested if heads.outputs else None, ours)
+        if answer.error is not None:
+            answer.error.origin = self.upstream.name
+        answer.model = model
+
+    def _keep(
+        self, passed: PassedMessage, known: KnownSignature, read: Callable[[Any], Any], reply: Any
+    ) -> Any:
+        """``read`` the ``reply``, which stays for ``passed``."""
+        passed.nbytes += nbytes_of(reply)
+        passed.response = partial(self._response, known, reply)
+        return read(reply)
+
+    def _response(self, known: KnownSignature, reply: Any, request: InferRequest) -> InferResponse:
+        """The response in ``reply`` to the passed message, which is ``request`` decoded."""
+        sent = self.names.to_upstream(request, self.remote)
+        answer = self.upstream.response(sent, known.theirs, reply)
+        answer.outputs = self.names.chosen(self.names.answered(answer), request.outputs, known.ours)
+        answer.model, answer.id = self.name, request.id
+        return answer
+
+
+def _reply_form(opened: Opened[Any], ours: Signature) -> Any:
+    """The form of the answers to ``opened``. Raises as the codec."""
+    action = opened.action
+    if action.decode is None:
+        raise TypeError(f"{action.operation.value} has no decoder")
+    return action.decode(opened, ours)[1]
