@@ -47,8 +47,9 @@ class ClientHost(Protocol):
     def lost(self) -> Exception:
         """The error of a call whose connection is lost."""
 
-    def retire(self) -> None:
-        """Make no more calls on this connection."""
+    def expired(self, number: int, heard: int) -> None:
+        """The call on stream ``number`` has reached its deadline; ``heard`` is as it was when the call
+        began."""
 
 
 class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
@@ -90,10 +91,8 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
     # called by the connection
 
     def expire(self) -> None:
-        """End the call: its deadline has passed. A connection on which nothing has been received since it
-        began is not used again: the system may take minutes to notice that a machine is gone."""
-        if self._host.heard == self._heard:
-            self._host.retire()
+        """End the call: its deadline has passed."""
+        self._host.expired(self.id, self._heard)
         self.fail(self._host.errors.timed_out())
 
     def headers_received(self, headers: AnswerHeaders, ended: bool) -> None:

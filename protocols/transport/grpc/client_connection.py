@@ -51,6 +51,8 @@ class GrpcClientConnection(SharedReceiver):
         self._changed = changed
         self._reason = "the connection was closed"
         self._heard_at_look = -1
+        # when a call expired first since the last answer: the answers, and the newest stream
+        self._answered, self._expired = -1, 0
 
     # called by the event loop
 
@@ -102,9 +104,18 @@ class GrpcClientConnection(SharedReceiver):
             return self.errors.failed(what, sent=True, code=ErrorCode.BAD_UPSTREAM)
         return self.errors.broken(self.connection.going_away or self._reason)
 
-    def retire(self) -> None:
-        """See ``ClientHost``."""
-        self.connection.retire("it fell silent")
+    def expired(self, number: int, heard: int) -> None:
+        """See ``ClientHost``. The connection takes no more calls if nothing has been received since the call
+        began: the system may take minutes to notice that a machine is gone. Nor does it if another call
+        had expired before this one began, and no answer has begun since: the server may send frames without
+        end that answer nothing."""
+        answered, earlier = self.connection.answered, self._answered
+        if heard == self.heard:
+            self.connection.retire("it fell silent")
+        elif answered == earlier and number > self._expired:
+            self.connection.retire("it answers no calls")
+        if answered != earlier:
+            self._answered, self._expired = answered, self.connection.last_id
 
     # called by the client
 

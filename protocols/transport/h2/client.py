@@ -69,6 +69,8 @@ class ClientConnection(H2Connection[H]):
         self._changed = changed
         self.encoder = HpackEncoder()
         self.max_streams = MAX_STREAM_ID
+        self.answered = 0
+        """How many field blocks of answers have been received."""
         self.ready = False
         """Whether the server's settings have come."""
         self.going_away = ""
@@ -159,6 +161,7 @@ class ClientConnection(H2Connection[H]):
         headers = self._headers.read(block)
         stream = self.streams.get(number)
         if stream is not None:
+            self.answered += 1
             stream.half_closed_remote = ended
             stream.headers_received(headers, ended)  # type: ignore[attr-defined]
         elif number > self.last_id:

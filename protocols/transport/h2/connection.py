@@ -198,7 +198,8 @@ class H2Connection(Generic[H]):
         if number > self.last_id or not number & 1:
             raise H2Error(Code.PROTOCOL_ERROR, f"RST_STREAM on stream {number}, which is not open")
         stream = self.streams.get(number)
-        if stream is None:  # answered meanwhile
+        if stream is None:  # it has ended meanwhile
+            self._guard.reset()
             return
         self.sender.forget(stream)
         stream.on_reset(int.from_bytes(payload, "big"))
@@ -210,9 +211,9 @@ class H2Connection(Generic[H]):
             raise H2Error(Code.PROTOCOL_ERROR, f"SETTINGS on stream {number}")
         if len(payload) % 6 or (flags & ACK and payload):
             raise H2Error(Code.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
+        self._guard.idle_frame()
         if flags & ACK:
             return
-        self._guard.idle_frame()
         sender = self.sender
         # the last value of a setting holds (6.5.3): to apply each would let one frame take seconds
         stated = dict(settings_in(payload))
@@ -239,10 +240,10 @@ class H2Connection(Generic[H]):
             raise H2Error(Code.PROTOCOL_ERROR, f"PING on stream {number}")
         if len(payload) != 8:
             raise H2Error(Code.FRAME_SIZE_ERROR, "PING is not eight bytes long")
+        self._guard.idle_frame()
         if flags & ACK:
             self.ping_pending = False
         else:
-            self._guard.idle_frame()
             self._write(frame(PING, ACK, 0, payload))
 
     def _goaway(self, payload: bytes, flags: int, number: int) -> None:

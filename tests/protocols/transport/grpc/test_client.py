@@ -38,16 +38,13 @@ from tests.protocols.transport.grpc.scripted import (
     trailers,
 )
 from tests.protocols.transport.h2.peer import (
-    CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
     GOAWAY,
     HEADERS,
     PING,
-    PUSH_PROMISE,
     RST_STREAM,
-    SETTINGS,
     block,
     frame,
     message,
@@ -565,100 +562,7 @@ class TestStreamedRequests:
             await answers.aclose()
 
 
-def endless(*parts: bytes) -> Script:
-    """Repeats ``parts`` as fast as they are read."""
-
-    async def script(peer: Peer) -> None:
-        await peer.call()
-        while not peer.writer.is_closing():
-            peer.send(b"".join(parts) * 50)
-            await peer.writer.drain()
-            await asyncio.sleep(0)
-
-    return script
-
-
-BIG = block([("x", "y" * 60_000)])
-MISBEHAVING: dict[str, Script] = {
-    "endless_pings": endless(frame(PING, 0, 0, bytes(8))),
-    "endless_settings": endless(settings((4, 70_000))),
-    "endless_settings_windows": endless(settings((4, 70_000)), settings((4, 10))),
-    "endless_goaways": endless(goaway(1)),
-    "endless_unknown_frames": endless(frame(0x77, 0, 0, bytes(100))),
-    "endless_empty_data": endless(frame(DATA, 0, 1)),
-    "endless_window_updates": endless(window_update(0, 1)),
-    "endless_stream_window_updates": endless(window_update(1, 1)),
-    "endless_interim_answers": endless(frame(HEADERS, END_HEADERS, 1, block([(":status", "100")]))),
-    "endless_headers": endless(headers(1)),
-    "endless_continuations": saying(
-        frame(HEADERS, 0, 1, BIG[:16_000]), frame(CONTINUATION, 0, 1, bytes(16_000)) * 400
-    ),
-    "empty_continuations": saying(frame(HEADERS, 0, 1, b""), frame(CONTINUATION, 0, 1) * 5000),
-    "header_flood": saying(frame(HEADERS, 0, 1, BIG), *[frame(CONTINUATION, 0, 1, BIG)] * 8),
-    "header_bomb": saying(
-        frame(HEADERS, END_HEADERS, 1, b"\x40\x01x\x7f\x81\x1e" + b"y" * 4000 + b"\xbe" * 16_000)
-    ),
-    "endless_small_data": endless(headers(1), frame(DATA, 0, 1, message(b"") * 100)),
-    "claim_of_2_gib": saying(headers(1), frame(DATA, 0, 1, struct.pack(">BL", 0, 2**31 - 1) + bytes(1000))),
-    "claim_of_4_gib": saying(headers(1), frame(DATA, 0, 1, struct.pack(">BL", 0, 2**32 - 1) + bytes(1000))),
-    "frame_of_16_mib": saying(headers(1), b"\xff\xff\xff\0\0\0\0\0\1"),
-    "window_overflow": saying(window_update(0, 2**31 - 1)),
-    "stream_window_overflow": saying(window_update(1, 2**31 - 1)),
-    "window_of_zero": saying(window_update(0, 0)),
-    "settings_overflow": saying(settings((4, 2**32 - 1))),
-    "settings_of_a_stream": saying(frame(SETTINGS, 0, 1)),
-    "settings_cut_short": saying(frame(SETTINGS, 0, 0, bytes(5))),
-    "answer_of_a_stream_never_opened": saying(answer(99)),
-    "data_of_a_stream_never_opened": saying(frame(DATA, 0, 7, b"x")),
-    "reset_of_a_stream_never_opened": saying(frame(RST_STREAM, 0, 7, bytes(4))),
-    "even_stream": saying(answer(2)),
-    "stream_zero": saying(answer(0)),
-    "push_promise": saying(frame(PUSH_PROMISE, END_HEADERS, 1, bytes(4) + BIG[:100])),
-    "interrupted_headers": saying(frame(HEADERS, 0, 1, BIG[:100]), frame(PING, 0, 0, bytes(8))),
-    "unreadable_headers": saying(frame(HEADERS, END_HEADERS, 1, b"\xff" * 20)),
-    "table_size_above_the_limit": saying(frame(HEADERS, END_HEADERS, 1, b"\x3f\xff\xff\x03")),
-    "http_1": saying(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 50),
-    "noise": saying(bytes(range(256)) * 64),
-    "padding_above_its_frame": saying(headers(1), frame(DATA, 8, 1, b"\xff")),
-    "silence": saying(),
-    "half_an_answer": saying(answer(1)[:-5]),
-    "compression_bomb": saying(
-        headers(1, ("grpc-encoding", "gzip")), frame(DATA, 0, 1, message(gzip.compress(bytes(64 * MIB)), 1))
-    ),
-}
-
-
 class TestMisbehavingServers:
-    @pytest.mark.parametrize("name", MISBEHAVING)
-    async def test_costs_at_most_its_own_connection(self, name: str) -> None:
-        good = GrpcServer(GrpcEcho(), LOOPBACK)
-        await good.start()
-        lags: list[float] = []
-
-        async def ticking() -> None:
-            while True:
-                before = time.thread_time()
-                await asyncio.sleep(0)
-                lags.append(time.thread_time() - before)
-
-        began = time.monotonic()
-        async with (
-            scripted(MISBEHAVING[name]) as bad,
-            client(bad.address, max_response_bytes=16 * MIB) as sender,
-            client(str(good.address)) as other,
-        ):
-            tick = asyncio.ensure_future(ticking())
-            calls = [sender.send(request(secs=0.5)) for _ in range(4)]
-            calls += [other.send(request(b"good")) for _ in range(4)]
-            got = await asyncio.gather(*calls, return_exceptions=True)
-            tick.cancel()
-        await good.stop(0)
-        assert all(isinstance(each, (GrpcAnswer, InferenceError)) for each in got), got
-        assert [each.message for each in got[4:] if isinstance(each, GrpcAnswer)] == [b"good"] * 4
-        assert any(not isinstance(each, GrpcAnswer) or each.code for each in got[:4])
-        assert time.monotonic() - began < 10  # the deadline, on a busy machine
-        assert max(lags) < 0.05  # CPU seconds that the loop was blocked
-
     async def test_memory_follows_what_has_come_not_what_is_claimed(self) -> None:
         def buffered(call: Any) -> int:
             return len(call.sink._buffer)
