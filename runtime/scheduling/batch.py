@@ -11,7 +11,6 @@ import struct
 from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 
-from interlingua.runtime.models.inline_runs import shapes_of
 from interlingua.runtime.scheduling.queue import Entry
 from interlingua.schemas import Datatype, Tensor, model_failed
 
@@ -44,17 +43,6 @@ def gathered(entries: Sequence[Entry]) -> tuple[Tensor, ...]:
         )
         for index, tensor in enumerate(first)
     )
-
-
-def batch_shapes(entries: Sequence[Entry]) -> Hashable:
-    """The :func:`shapes_of` what :func:`gathered` would return."""
-    first = entries[0]
-    if len(entries) == 1:
-        return shapes_of(first.inputs, first.outputs)
-    rows = sum(entry.rows for entry in entries)
-    if len(first.inputs) == 1:
-        return first.outputs, (rows, *first.inputs[0].shape[1:])
-    return first.outputs, *[(tensor.name, (rows, *tensor.shape[1:])) for tensor in first.inputs]
 
 
 def check_rows(outputs: Sequence[Tensor], rows: int) -> None:

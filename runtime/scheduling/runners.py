@@ -13,10 +13,10 @@ from concurrent.futures import Executor
 from typing import NamedTuple, Protocol
 
 from interlingua.runtime.backends import Answers, Job, Place, RequestInstance
-from interlingua.runtime.models.inline_runs import InlineRuns
+from interlingua.runtime.models.inline_runs import InlineRuns, shapes_of
 from interlingua.runtime.models.reshape import Run
 from interlingua.runtime.models.statistics import Execution
-from interlingua.runtime.scheduling.batch import batch_shapes, gathered, scattered
+from interlingua.runtime.scheduling.batch import gathered, scattered
 from interlingua.runtime.scheduling.queue import Entry
 from interlingua.schemas import InferenceError, Tensor
 
@@ -82,7 +82,7 @@ class Runner(Protocol):
 
 class ThreadRunner(Runner):
     """Runs ``run`` on ``threads``, up to ``instances`` batches at once; the answer is a :class:`Ran`. Short
-    runs of ``inline`` are on the event loop, each in a turn of its own."""
+    runs of ``inline`` with one request are on the event loop, each in a turn of its own."""
 
     free = 0
     room = UNBOUNDED
@@ -102,15 +102,21 @@ class ThreadRunner(Runner):
     def start(self, entries: list[Entry]) -> None:
         self.free -= 1
         loop = asyncio.get_running_loop()
-        if self._inline is None or not self._inline.takes(batch_shapes(entries)):
-            running = loop.run_in_executor(self._threads, self._work, entries, self._run)
-            running.add_done_callback(lambda done: self._ended(entries, done))
+        first, *others = entries
+        # several run in a thread, where more collect to a larger batch meanwhile
+        if (
+            self._inline is not None
+            and not others
+            and self._inline.takes(shapes_of(first.inputs, first.outputs))
+        ):
+            try:
+                answer(entries, self._work(entries, self._inline.on_loop))
+            except Exception as error:
+                fail(entries, error)
+            loop.call_soon(self._release)
             return
-        try:
-            answer(entries, self._work(entries, self._inline.on_loop))
-        except Exception as error:
-            fail(entries, error)
-        loop.call_soon(self._release)
+        running = loop.run_in_executor(self._threads, self._work, entries, self._run)
+        running.add_done_callback(lambda done: self._ended(entries, done))
 
     def _work(self, entries: list[Entry], run: Run) -> list[Ran]:
         started = time.monotonic_ns()

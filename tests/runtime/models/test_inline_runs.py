@@ -295,6 +295,18 @@ async def test_the_limit_of_requests_holds(clock: Clock) -> None:
     await model.close()
 
 
+async def test_a_batch_of_several_requests_runs_in_a_thread(clock: Clock) -> None:
+    instance = Timed(clock)
+    model = model_of(instance, batching=DynamicBatching())
+    await learnt(model)
+    await learnt(model, rows=2)
+    await asyncio.gather(*[model.infer(request()) for _ in range(2)])
+    assert (instance.in_threads, instance.on_loop) == (2 * RUNS + 1, 0)
+    await model.infer(request(rows=2))
+    assert instance.on_loop == 1
+    await model.close()
+
+
 async def test_inline_batches_leave_turns_to_others(clock: Clock) -> None:
     instance = Timed(clock)
     model = model_of(instance, batching=DynamicBatching(preferred_sizes=(1,)))
