@@ -93,7 +93,12 @@ def fields(message: Buffer) -> Iterator[tuple[int, int, int | memoryview]]:
     try:
         while position < end:
             start = position
-            tag, position = _varint_at(view, position)
+            # inlined, because most tags and lengths are one byte
+            tag = view[position]
+            if tag < 0x80:
+                position += 1
+            else:
+                tag, position = _varint_at(view, position)
             if not 8 <= tag <= _MAX_TAG:
                 raise DecodeError(f"there is no field of tag {tag}, at byte {start}")
             kind = tag & 7
@@ -101,7 +106,11 @@ def fields(message: Buffer) -> Iterator[tuple[int, int, int | memoryview]]:
                 value, position = _varint_at(view, position)
             else:
                 if kind == LENGTH_DELIMITED:
-                    size, inside = _varint_at(view, position)
+                    size = view[position]
+                    if size < 0x80:
+                        inside = position + 1
+                    else:
+                        size, inside = _varint_at(view, position)
                     position = inside + size
                 else:
                     inside = position

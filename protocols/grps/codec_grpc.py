@@ -8,6 +8,7 @@ convert it to the usual one. ``tensors`` checks numbers against the datatype.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,12 @@ from interlingua.protocols.protobuf_wire import (
     MAX_MESSAGE_BYTES,
     VARINT,
     fields,
+    interleaved,
     pack_varints,
     unpack_varints,
     varint,
 )
+from interlingua.protocols.repeated import LONGEST, MOST
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError, malformed, not_carried
 from interlingua.schemas.grps import MESSAGES
@@ -60,6 +63,12 @@ _USUAL = {_NAME: LENGTH_DELIMITED, _DTYPE: VARINT, _SHAPE: LENGTH_DELIMITED} | {
 }
 """The wire types of a tensor's fields in the usual form, without text."""
 _LISTS = {dtype.field_number: dtype.wire for dtype in DTYPES.values() if dtype.wire is not None}
+
+_Described = tuple[str, int, tuple[int, ...], int]
+"""A tensor's name, datatype, shape and size in bytes."""
+
+_LARGE_BYTES = 1 << 28
+"""Messages with more of tensors may be beyond the limit."""
 
 _UINT32 = np.dtype("<u4")
 _NONE: NDArray[Any] = np.empty(0, _UINT32)
@@ -96,8 +105,12 @@ def _message(view: memoryview) -> GrpsMessage:
                 message.kind, data = kind, []
             data.append(value)
     if statuses:
-        status = _STATUS.FromString(b"".join(statuses))
-        message.status = Status(status.code, status.msg, status.status)
+        written = b"".join(statuses)
+        if written == _OK:
+            message.status = OK
+        else:
+            status = _STATUS.FromString(written)
+            message.status = Status(status.code, status.msg, status.status)
     _READERS[message.kind](message, data)
     return message
 
@@ -155,10 +168,10 @@ def _usual_tensor(contents: memoryview) -> GenericTensor | None:
         found[number] = value
     lists = {number: _numbers(found[number], wire) for number, wire in _LISTS.items() if number in found}
     dtype = _signed(found.get(_DTYPE, 0))
-    shape = _integers(found.get(_SHAPE, b""), _UINT32)
+    shape = _shape(found.get(_SHAPE, b""))
     # field numbers of lists follow from those of datatypes
     flat = lists.get(dtype + _SHAPE, _NONE)
-    return GenericTensor(str(found.get(_NAME, b""), "utf-8"), dtype, tuple(shape.tolist()), flat)
+    return GenericTensor(str(found.get(_NAME, b""), "utf-8"), dtype, shape, flat)
 
 
 def _any_tensor(contents: memoryview) -> GenericTensor:
@@ -171,6 +184,12 @@ def _any_tensor(contents: memoryview) -> GenericTensor:
     usual = _usual_tensor(memoryview(tensor.SerializeToString()))
     assert usual is not None, "protobuf writes the usual form"  # noqa: S101
     return usual
+
+
+def _shape(packed: Buffer) -> tuple[int, ...]:
+    dimensions = tuple(packed)
+    # in arrays, unless each dimension is one byte
+    return dimensions if max(dimensions, default=0) < 0x80 else tuple(_integers(packed, _UINT32).tolist())
 
 
 def _numbers(packed: memoryview, wire: np.dtype[Any]) -> NDArray[Any]:
@@ -200,6 +219,10 @@ def write_message(message: GrpsMessage) -> bytes:
     Unicode, TOO_LARGE beyond 2 GiB."""
     parts: list[Buffer] = []
     try:
+        if message.kind is Kind.GTENSORS and message.status in (None, OK):
+            floats = _floats(message)
+            if floats is not None:
+                return b"".join(floats)
         if message.status is not None:
             parts += _delimited(_STATUS_FIELD, _status(message.status))
         if message.model:
@@ -214,6 +237,51 @@ def write_message(message: GrpsMessage) -> bytes:
             ErrorCode.TOO_LARGE, f"{size} bytes do not fit into one protobuf message of 2 GiB"
         )
     return b"".join(parts)
+
+
+def _floats(message: GrpsMessage) -> list[Buffer] | None:
+    """The pieces of a message whose tensors are floats, which the wire has as they are; None for any other.
+    What precedes each tensor's data repeats."""
+    described: list[_Described] = []
+    contents: list[Buffer] = []
+    length, size = len(message.model), 0
+    for tensor in message.tensors:
+        flat, dtype = tensor.flat, DTYPES.get(tensor.dtype)
+        wire = None if dtype is None else dtype.wire
+        if not isinstance(flat, np.ndarray) or wire is None or flat.dtype != wire or wire.kind != "f":
+            return None
+        size += flat.nbytes
+        if not flat.size or size > _LARGE_BYTES:
+            return None
+        described.append((tensor.name, tensor.dtype, tensor.shape, flat.nbytes))
+        contents.append(_pack(flat, wire))
+        length += len(tensor.name) + len(tensor.shape)
+    if not described or length > LONGEST:
+        return None
+    return interleaved(_leads(message.model, message.status is not None, tuple(described)), contents)
+
+
+@lru_cache(MOST)
+def _leads(model: str, ok: bool, tensors: tuple[_Described, ...]) -> tuple[bytes, ...]:
+    heads: list[bytes] = []
+    size = 0
+    for name, dtype, shape, nbytes in tensors:
+        head = b"".join(
+            (
+                *_write_tensor(GenericTensor(name, dtype, shape, _NONE)),
+                varint(DTYPES[dtype].field_number << 3 | LENGTH_DELIMITED),
+                varint(nbytes),
+            )
+        )
+        heads.append(varint(_TENSORS_FIELD << 3 | LENGTH_DELIMITED) + varint(len(head) + nbytes) + head)
+        size += len(heads[-1]) + nbytes
+    before: list[Buffer] = []
+    if ok:
+        before += _delimited(_STATUS_FIELD, _OK)
+    if model:
+        before += _delimited(_MODEL_FIELD, model.encode())
+    before += (varint(_NUMBERS[Kind.GTENSORS] << 3 | LENGTH_DELIMITED), varint(size))
+    return (b"".join((*before, heads[0])), *heads[1:])
 
 
 def _data(message: GrpsMessage) -> list[Buffer]:
