@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from interlingua.protocols.dialect import Binding, Dialect
 from interlingua.protocols.graphpipe.capability import OVER_HTTP, OVER_TCP
-from interlingua.protocols.graphpipe.client import HTTP_CALLS, TCP_CALLS
 from interlingua.protocols.graphpipe.manifest import MANIFEST
+from interlingua.protocols.graphpipe.passthrough import HTTP_CALLS, TCP_CALLS
 from interlingua.protocols.graphpipe.server import (
     FRAMED_ENDPOINT,
     HTTP_ENDPOINTS,

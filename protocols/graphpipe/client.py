@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Generic, TypeVar
 from urllib.parse import quote
 
@@ -52,7 +53,7 @@ _NO_METADATA = _FAULTS | {ErrorCode.UNSUPPORTED, ErrorCode.MODEL_FAILED}
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
+class Pending:
     """What the answer to an inference is read with."""
 
     model: str
@@ -81,13 +82,13 @@ class _Over(Generic[Sent, Received]):
             **dict.fromkeys((Operation.MODEL_READY, Operation.READY, Operation.LIVE), probe),
         }
 
-    def _encode_infer(self, request: InferRequest, signature: Signature | None) -> tuple[Sent, _Pending]:
+    def _encode_infer(self, request: InferRequest, signature: Signature | None) -> tuple[Sent, Pending]:
         parts = codec.encode_request(request, prefixed=self.prefixed)
         outputs = None if request.outputs is None else tuple([output.name for output in request.outputs])
-        pending = _Pending(request.model, request.version, outputs, signature)
+        pending = Pending(request.model, request.version, outputs, signature)
         return self.send(request.model, request.version, parts), pending
 
-    def _decode_infer(self, pending: _Pending, reply: Received) -> InferResponse:
+    def _decode_infer(self, pending: Pending, reply: Received) -> InferResponse:
         body = self.receive(reply)
         with _reading():
             outputs = codec.decode_response(body, pending.outputs, pending.signature)
@@ -143,13 +144,17 @@ def _is_no_metadata(body: Buffer) -> bool:
 
 
 def _post(model: str, version: str, parts: Sequence[Buffer]) -> HttpCall:
+    return HttpCall("POST", _path(model, version), headers=_HEADERS, parts=parts)
+
+
+@lru_cache(256)
+def _path(model: str, version: str) -> str:
     if not model and version:
         raise unrepresentable(
             f"version '{version}' was asked of a GraphPipe server whose model has no name, nor versions"
         )
     segments = ["graphpipe", model, version] if model else []
-    path = "/" + "/".join(quote(segment, safe="") for segment in segments if segment)
-    return HttpCall("POST", path, headers=_HEADERS, parts=parts)
+    return "/" + "/".join([quote(segment, safe="") for segment in segments if segment])
 
 
 def _body(reply: HttpReply) -> Buffer:

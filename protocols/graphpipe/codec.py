@@ -46,13 +46,14 @@ _CODES = {code.value: code for code in ErrorCode}
 _ADVICE = "declare the model's signature, with every output that the server has, in its order"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
     """A ``Request`` read as far as its union. ``table`` is the position of the ``InferRequest``, None for a
-    ``MetadataRequest``."""
+    ``MetadataRequest``. ``read`` are the inputs and the requested outputs that a passthrough has read."""
 
     view: memoryview
     table: int | None
+    read: tuple[tuple[Tensor, ...], OutputNames] | None = None
 
 
 class CarriedError(InferenceError):

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from interlingua.protocols.content_coding import plain_body
 from interlingua.protocols.dialect import Action, FramedEndpoint, HttpEndpoint, Opened
 from interlingua.protocols.graphpipe import codec, metadata
+from interlingua.protocols.graphpipe.passthrough import BINARY, HTTP_PASSTHROUGH, TCP_PASSTHROUGH
 from interlingua.protocols.wire import Buffer, FramedAnswer, FramedRequest, HttpAnswer, HttpRequest
 from interlingua.schemas import (
     ErrorCode,
@@ -29,7 +30,6 @@ from interlingua.schemas import (
 )
 from interlingua.schemas.errors import HTTP_STATUS
 
-_BINARY = (("content-type", "application/octet-stream"),)
 _JSON = (("content-type", "application/json"),)
 _TEXT = ("content-type", "text/plain; charset=utf-8")
 
@@ -54,7 +54,7 @@ def fail_in_band(
 ) -> HttpAnswer:
     """``error`` as an ``InferResponse`` to any request, with status 200. Of the known clients only Python's
     looks for it."""
-    return HttpAnswer(200, _BINARY, [codec.encode_error(error)])
+    return HttpAnswer(200, BINARY, [codec.encode_error(error)])
 
 
 def fail_in_frame(
@@ -109,7 +109,7 @@ def _decode(opened: Opened[Any], signature: Signature) -> tuple[InferRequest, co
 
 
 def _encode(form: codec.OutputNames, response: InferResponse) -> HttpAnswer:
-    return HttpAnswer(200, _BINARY, codec.encode_response(form, response.outputs))
+    return HttpAnswer(200, BINARY, codec.encode_response(form, response.outputs))
 
 
 def _encode_frame(form: codec.OutputNames, response: InferResponse) -> FramedAnswer:
@@ -121,7 +121,7 @@ def _metadata(opened: Opened[Any], found: ModelMetadata, *, prefixed: bool = Fal
 
 
 def _encode_metadata(opened: Opened[HttpAnswer], found: ModelMetadata) -> HttpAnswer:
-    return HttpAnswer(200, _BINARY, [_metadata(opened, found)])
+    return HttpAnswer(200, BINARY, [_metadata(opened, found)])
 
 
 def _encode_metadata_frame(opened: Opened[FramedAnswer], found: ModelMetadata) -> FramedAnswer:
@@ -141,10 +141,10 @@ def _text(status: int, text: str, *headers: tuple[str, str]) -> HttpAnswer:
     return HttpAnswer(status, (_TEXT, *headers), [line])
 
 
-_INFER = Action(Operation.INFER, _encode, _decode)
+_INFER = Action(Operation.INFER, _encode, _decode, passthrough=HTTP_PASSTHROUGH)
 _METADATA = Action(Operation.MODEL_METADATA, _encode_metadata)
 _METADATA_JSON = Action(Operation.MODEL_METADATA, _encode_metadata_json)
-_INFER_FRAME = Action(Operation.INFER, _encode_frame, _decode)
+_INFER_FRAME = Action(Operation.INFER, _encode_frame, _decode, passthrough=TCP_PASSTHROUGH)
 _METADATA_FRAME = Action(Operation.MODEL_METADATA, _encode_metadata_frame)
 _CONTROL = {
     "is_alive": Action(Operation.LIVE, _encode_state),

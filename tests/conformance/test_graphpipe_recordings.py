@@ -15,7 +15,7 @@ import pytest
 
 from interlingua.protocols.graphpipe import codec
 from interlingua.protocols.graphpipe.client import HTTP_CALLS
-from interlingua.protocols.wire import HttpReply
+from interlingua.protocols.wire import HttpReply, HttpRequest
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -29,6 +29,7 @@ from interlingua.schemas import (
     TensorSpec,
 )
 from interlingua.schemas.graphpipe import TYPES
+from tests.properties.passing import Bridge
 
 FOLDER = Path(__file__).parent.parent / "golden" / "graphpipe"
 RECORDINGS = json.loads((FOLDER / "manifest.json").read_text())
@@ -92,6 +93,32 @@ def test_a_recorded_request(recording: dict[str, Any]) -> None:
     assert request.parameters == ({"config": config} if config else {})
     assert form == (tuple(names(listed["output_names"])) or None)
     assert request.outputs == (form and tuple(RequestedOutput(name) for name in form))
+
+
+def exact(recording: dict[str, Any], request: InferRequest) -> Signature:
+    """A model with exactly the tensors of this exchange."""
+    asked = names(recording["decoded"]["output_names"])
+    listed = recording.get("outputs", [])
+    return Signature(
+        tuple(TensorSpec(tensor.name, tensor.datatype, tensor.shape) for tensor in request.inputs),
+        tuple(
+            TensorSpec(name, DATATYPES[code], tuple(shape))
+            for name, (code, shape, _) in zip(asked or ["first", "second"], listed, strict=False)
+        ),
+    )
+
+
+@pytest.mark.parametrize("recording", ANSWERED, ids=label)
+async def test_a_bridge_passes_it_with_the_same_answer(recording: dict[str, Any]) -> None:
+    message = HttpRequest("POST", "/graphpipe/model", body=read(recording, "req"))
+    request, _ = codec.decode_request(codec.open_request(message.body), signature(recording))
+    bridge = Bridge(("graphpipe", "http"), exact(recording, request))
+    reply = HttpReply(200, {}, read(recording, "resp"))
+    passed, decoded = [await bridge.ask(message, reply, passing=passing) for passing in (True, False)]
+    bridge.agreed(request, passed, decoded)
+    strings = any(tensor.datatype is Datatype.BYTES for tensor in request.inputs)
+    assert passed.answer.status == 200 and not decoded.passed
+    assert passed.passed is not (strings or bool(request.parameters))
 
 
 @pytest.mark.parametrize("recording", ANSWERED, ids=label)

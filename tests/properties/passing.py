@@ -25,7 +25,7 @@ from interlingua.protocols.wire import (
 )
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.upstream import Upstream
-from interlingua.schemas import Context, InferRequest, InferResponse, Operation, Signature
+from interlingua.schemas import Context, InferenceError, InferRequest, InferResponse, Operation, Signature
 from tests.loopback import serving
 from tests.properties.through import _encoded, _endpoint, received
 
@@ -179,12 +179,11 @@ class Bridge:
         if isinstance(answer, FramedAnswer):
             frame = b"".join(map(bytes, answer.parts))
             assert int.from_bytes(frame[:4], "little") == len(frame) - 4
-        response = (
-            DIALECTS[self.wire[0]]
-            .bindings[self.wire[1]]
-            .calls[Operation.INFER]
-            .decode(kept, received(answer))
-        )
+        decode = DIALECTS[self.wire[0]].bindings[self.wire[1]].calls[Operation.INFER].decode
+        try:
+            response = decode(kept, received(answer))
+        except InferenceError as error:  # in band
+            return error.code, error.message
         assert response.outputs is not None
         # the order of the outputs counts, the bytes of floats as well
         return replace(response, wire_form=None), [bytes(each.view) for each in response.outputs]
