@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar, cast
 
 from interlingua.protocols.transport.address import Address
-from interlingua.protocols.transport.sockets import SocketFile, bound, listen
+from interlingua.protocols.transport.sockets import BACKLOG, SocketFile, bound, listen
 
 IDLE_SECS = 300.0
 """How long a connection may stay open without a request."""
@@ -118,7 +118,7 @@ class Listener:
         self._file = SocketFile(self.address)
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if self.address.path else loop.create_server
-        self._server = await create(accept, sock=sock)
+        self._server = await create(accept, sock=sock, backlog=BACKLOG)
         return self.address
 
     @property

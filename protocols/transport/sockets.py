@@ -17,8 +17,10 @@ from pathlib import Path
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.wire import Buffer
 
-_BACKLOG = 1024
-"""How many connections the kernel keeps until they are accepted."""
+BACKLOG = 65535
+"""How many connections the kernel queues until they are accepted. It caps this at the system's maximum
+(net.core.somaxconn on Linux, listen(2)). An event loop that serves a listening socket calls listen again, so
+the value must go there too."""
 
 JOINED_BYTES = 1 << 16
 """Parts up to this size together are copied into one write: cheaper than two system calls."""
@@ -32,7 +34,7 @@ def listen(address: Address) -> socket.socket:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 sock.bind(address.path)
-                sock.listen(_BACKLOG)
+                sock.listen(BACKLOG)
             except OSError:
                 sock.close()
                 raise
@@ -41,7 +43,7 @@ def listen(address: Address) -> socket.socket:
             family, _, _, _, place = socket.getaddrinfo(
                 address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
-            return socket.create_server(place[:2], family=family, backlog=_BACKLOG)
+            return socket.create_server(place[:2], family=family, backlog=BACKLOG)
         return _every_interface(address.port)
     except OSError as error:
         raise cannot_listen(address, error) from error
@@ -140,9 +142,9 @@ def _every_interface(port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
         try:
             return socket.create_server(
-                ("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
+                ("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG
             )
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:  # IPv6 is compiled in and switched off
                 raise
-    return socket.create_server(("0.0.0.0", port), backlog=_BACKLOG)
+    return socket.create_server(("0.0.0.0", port), backlog=BACKLOG)
