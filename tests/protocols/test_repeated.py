@@ -14,12 +14,14 @@ from interlingua.protocols.oip import codec_http, known_messages
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.repeated import BySignature, repeated_form
 from interlingua.protocols.trtis import client_http
-from interlingua.protocols.wire import HttpReply
+from interlingua.protocols.trtis import codec_http as codec_http_v1
+from interlingua.protocols.wire import HttpReply, HttpRequest
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
     InferRequest,
+    InferResponse,
     Operation,
     RequestedOutput,
     Signature,
@@ -185,3 +187,53 @@ def test_a_request_of_unusual_size_is_not_cached() -> None:
     assert repeated_form(InferRequest("m", (deep,))) is None
     assert repeated_form(InferRequest("m" * 5000, ())) is None
     assert repeated_form(InferRequest("m", (), ())) == ((), ())
+
+
+# --- requests of version 1, as a server
+
+
+def served(call: Any, signature: Signature) -> tuple[Any, Any]:
+    """The request of ``call``, and the answer that returns its inputs as the outputs."""
+    headers = {name.lower(): value for name, value in call.headers.items()}
+    body = b"".join(call.parts)
+    message = HttpRequest("POST", call.path, call.query, headers, body, {"model": "m"})
+    opened = _TRTIS_INFER.open(message)
+    request, form = opened.action.decode(opened, signature)
+    outputs = [each.renamed(name) for each, name in zip(request.inputs, "yz", strict=True)]
+    if signature is TEXTS:  # its outputs are numbers
+        outputs = [Tensor.from_numpy(each.name, np.ones(each.shape, np.float32)) for each in outputs]
+    wanted = {each.name for each in request.outputs}
+    outputs = [each for each in outputs if each.name in wanted]
+    answer = opened.action.encode(form, InferResponse("m", tuple(outputs), "3"))
+    return request, (answer.status, answer.headers, list(map(bytes, answer.parts)))
+
+
+_TRTIS_INFER = next(
+    each for each in DIALECTS["trtis"].bindings["http"].endpoints if each.path == "/api/infer/{model}"
+)
+
+
+def test_a_repeated_request_is_served_as_if_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = DIALECTS["trtis"].bindings["http"].calls[Operation.INFER].encode
+    for asked, signature in requests("http"):
+        call: Any = encode(asked, signature)[0]
+        repeatedly = served(call, signature)
+        with monkeypatch.context() as patch:
+            patch.setattr(codec_http_v1, "_REQUESTS", BySignature())
+            patch.setattr(codec_http_v1, "_ANSWERS", BySignature())
+            alone = served(call, signature)
+        assert repeatedly == alone
+        assert repeatedly[0].inputs == asked.inputs
+
+
+@pytest.mark.parametrize(
+    ("more", "words"), [(b"", "unexpected size for input"), (b"12345", "additional input")]
+)
+def test_a_known_request_with_other_data_is_refused(more: bytes, words: str) -> None:
+    encode = DIALECTS["trtis"].bindings["http"].calls[Operation.INFER].encode
+    given = Tensor.from_numpy("a", np.ones((1, 2), np.float32))
+    call: Any = encode(InferRequest("m", (given, given.renamed("b"))), PLAIN)[0]
+    served(call, PLAIN)
+    call.parts = [b"".join(call.parts)[:12], more]
+    with pytest.raises(InferenceError, match=words):
+        served(call, PLAIN)
