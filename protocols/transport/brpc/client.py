@@ -24,8 +24,9 @@ from interlingua.protocols.transport.brpc.frame import (
 )
 from interlingua.protocols.transport.connect import UnsentError, connect
 from interlingua.protocols.transport.deadlines import Deadlines
-from interlingua.protocols.transport.sockets import write_parts
-from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
+from interlingua.protocols.transport.received import SharedReceiver, shared_space
+from interlingua.protocols.transport.write_batch import WriteBatch
+from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, Buffer, ConnectionFailedError
 from interlingua.schemas import ErrorCode, InferenceError
 
 _LARGEST_TIMEOUT_MS = 2**31 - 1
@@ -56,6 +57,7 @@ class BrpcConnectionClient:
         self._connect_secs = connect_timeout_secs
         self._limit = MAX_BODY_BYTES if max_response_bytes is None else max_response_bytes
         self._host = at or url.address.host
+        self._space = shared_space()
         self._connection: _Connection | None = None
         self._connecting: asyncio.Task[_Connection] | None = None
 
@@ -111,7 +113,7 @@ class BrpcConnectionClient:
         return await connect(self._url.address, self._host, self._protocol, self._connect_secs)
 
     def _protocol(self) -> _Connection:
-        return _Connection(self._limit)
+        return _Connection(self._space, self._limit)
 
     async def _answer(self, frame: Frame) -> BrpcAnswer:
         """The answer in ``frame``. Raises the server's own error."""
@@ -170,10 +172,11 @@ class _Call:
             self.reply.set_exception(TimeoutError())
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(SharedReceiver):
     """One connection and the calls that wait on it. ``lost`` is done when no call can be made on it."""
 
-    def __init__(self, max_body_bytes: int) -> None:
+    def __init__(self, space: memoryview, max_body_bytes: int) -> None:
+        super().__init__(space)
         self.loop = asyncio.get_running_loop()
         self._reader = BrpcFrameReader(max_body_bytes, skims=True)
         self._waiting: dict[int, _Call] = {}
@@ -232,11 +235,22 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open."""
         self._transport = cast("asyncio.Transport", transport)
+        self._batch = WriteBatch(self.loop, self._transport)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: Buffer) -> None:
+        """Frames, cut anywhere."""
+        self._reader.feed(data)
+        self._settle()
+        self._reader.keep()
+
+    def direct_received(self, count: int) -> None:
+        """More of a large frame."""
+        self._reader.received(count)
+        self._settle()
+
+    def _settle(self) -> None:
         """Give every reply to the call that waits for it."""
         try:
-            self._reader.feed(data)
             while (frame := self._reader.next()) is not None:
                 self.frames_received += 1
                 call = self._waiting.pop(frame.meta.correlation_id, None)
@@ -244,6 +258,7 @@ class _Connection(asyncio.Protocol):
                     self._count_unsolicited()
                 elif not call.reply.done():
                     call.reply.set_result(frame)
+            self.direct = self._reader.space
         except FrameError as fault:
             self._end(fault)
             self._transport.abort()
@@ -280,7 +295,7 @@ class _Connection(asyncio.Protocol):
             timeout_ms,
             request.headers,
         )
-        write_parts(self._transport, parts)
+        self._batch.write(*parts)
 
     def _end(self, reason: Exception) -> None:
         if not self.lost.done():

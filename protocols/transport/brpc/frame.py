@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from interlingua.protocols.protobuf_wire import varint
 from interlingua.protocols.transport.brpc.trace import NO_HEADERS, headers_in, trace_fields, user_fields
+from interlingua.protocols.transport.received import ReceiveBuffer
 from interlingua.protocols.wire import Buffer, Headers
 from interlingua.schemas.brpc import MESSAGES
 
@@ -26,8 +27,14 @@ MAX_BODY_BYTES = 2**32 - 1
 _HEADER = struct.Struct(">4sII")
 _META = MESSAGES["brpc.policy.RpcMeta"]
 
-_SMALL_BYTES = 1 << 16
-"""Pieces below this size are joined: drips must not cost an object each."""
+_JOINED_BYTES = 1 << 12
+"""Up to this size the part of a frame that is here is joined with what arrives. A larger frame gets a buffer
+of its own."""
+
+_DIRECT_BYTES = 1 << 16
+"""The least that a large frame must lack to be worth a system call of its own."""
+
+_NOTHING = memoryview(b"")
 
 _MAX_SKIMMED_META = 1 << 16
 """The largest meta that is read of a frame whose body is thrown away."""
@@ -77,40 +84,48 @@ class BrpcFrameReader:
     """Reads frames out of the bytes that arrive. Memory grows with them, not with what a header claims.
 
     A body above ``max_body_bytes`` is a ``FrameError``; with ``skims`` it becomes a frame without a payload
-    instead, and its bytes are thrown away as they come.
+    instead, and its bytes are thrown away as they come. The rest of a large frame is received into the
+    frame's own buffer: see :attr:`space`.
     """
 
     def __init__(self, max_body_bytes: int = MAX_BODY_BYTES, *, skims: bool = False) -> None:
         self._limit = max_body_bytes
         self._skims = skims
-        self._parts: list[memoryview | bytes | bytearray] = []
-        self._held = 0
+        self._held = _NOTHING
+        self._large: ReceiveBuffer | None = None
         self._skip = 0
 
     @property
     def partial(self) -> bool:
         """Whether part of a frame is held, or to be thrown away."""
-        return bool(self._held or self._skip)
+        return bool(self._held or self._large or self._skip)
 
-    def feed(self, data: bytes) -> None:
-        """Take what arrived. ``data`` must not change afterwards."""
-        piece: memoryview | bytes = data
+    @property
+    def space(self) -> memoryview | None:
+        """Where the next bytes belong, None if they are for :meth:`feed`."""
+        large = self._large
+        return large.space() if large is not None and large.missing >= _DIRECT_BYTES else None
+
+    def received(self, count: int) -> None:
+        """``count`` bytes have been written into the space."""
+        assert self._large is not None, "there was space"  # noqa: S101
+        self._large.filled += count
+
+    def feed(self, data: Buffer) -> None:
+        """Take what arrived. ``data`` must not change afterwards, unless :meth:`keep` is called first."""
+        piece = memoryview(data)
         if self._skip:
-            skipped = min(self._skip, len(data))
+            skipped = min(self._skip, len(piece))
             self._skip -= skipped
-            piece = memoryview(data)[skipped:]
-        if not piece:
-            return
-        self._held += len(piece)
-        last = self._parts[-1] if self._parts else None
-        if last is None or len(last) >= _SMALL_BYTES:
-            self._parts.append(piece)
-        elif isinstance(last, bytearray):
-            last += piece
-        else:
-            grown = bytearray(last)
-            grown += piece
-            self._parts[-1] = grown
+            piece = piece[skipped:]
+        elif self._large is not None:
+            piece = piece[self._large.take(piece) :]
+        self._held = memoryview(b"".join((self._held, piece))) if self._held else piece
+
+    def keep(self) -> None:
+        """Copy what is held of data that will change."""
+        if not self._held.readonly:
+            self._held = memoryview(bytes(self._held))
 
     def next(self) -> Frame | None:
         """The next frame that is complete, None where more bytes are needed first.
@@ -119,19 +134,29 @@ class BrpcFrameReader:
         ``FrameError``.
         """
         for _ in range(_MAX_PASSED_OVER):
-            if not self._held:
+            if self._large is None:
+                held = self._held
+                if len(held) < _HEADER.size:
+                    if not MAGIC.startswith(held[: len(MAGIC)]):
+                        raise _not_a_frame(held)
+                    return None
+                magic, size, meta_size = _HEADER.unpack_from(held)
+                if magic != MAGIC:
+                    raise _not_a_frame(held)
+                if size > self._limit:
+                    return self._skim(size, meta_size)
+                if len(held) < _HEADER.size + size:
+                    if size > _JOINED_BYTES:
+                        self._large = ReceiveBuffer(_HEADER.size + size, held)
+                        self._held = _NOTHING
+                    return None
+                body = self._take(_HEADER.size + size)[_HEADER.size :]
+            elif self._large.missing:
                 return None
-            head = bytes(self._parts[0][: _HEADER.size])
-            if not head.startswith(MAGIC[: len(head)]):
-                raise FrameError(f"a frame begins with {head[:4]!r}")
-            if len(head) < _HEADER.size:
-                return None
-            _, size, meta_size = _HEADER.unpack(head)
-            if size > self._limit:
-                return self._skim(size, meta_size)
-            if self._held < _HEADER.size + size:
-                return None
-            body = self._take(_HEADER.size + size)[_HEADER.size :]
+            else:
+                whole, self._large = self._large.whole(), None
+                _, size, meta_size = _HEADER.unpack_from(whole)
+                body = whole[_HEADER.size :]
             if meta_size <= size:
                 return Frame(read_meta(body[:meta_size]), body[meta_size:], size)
         raise FrameError("frame after frame has a meta larger than its body")
@@ -140,22 +165,24 @@ class BrpcFrameReader:
         """The frame of a body that is too large, as far as it is read."""
         if not self._skims or meta_size > min(size, _MAX_SKIMMED_META):
             raise FrameError(f"a frame has a body of {size} bytes, more than the {self._limit} allowed")
-        if self._held < _HEADER.size + meta_size:
+        if len(self._held) < _HEADER.size + meta_size:
             return None
         meta = read_meta(self._take(_HEADER.size + meta_size)[_HEADER.size :])
         rest = size - meta_size
-        held = min(rest, self._held)
-        self._take(held)
+        held = min(rest, len(self._held))
+        self._held = self._held[held:]
         self._skip = rest - held
         return Frame(meta, None, size)
 
     def _take(self, size: int) -> memoryview:
-        """The first ``size`` of the bytes that are held. Without a copy where they came in one piece."""
-        whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        view = memoryview(whole)
-        self._held -= size
-        self._parts = [view[size:]] if self._held else []
-        return view[:size].toreadonly()
+        """The first ``size`` of the bytes that are held, copied if those will change."""
+        held = self._held
+        self._held = held[size:] if len(held) > size else _NOTHING
+        return held[:size] if held.readonly else memoryview(bytes(held[:size]))
+
+
+def _not_a_frame(held: memoryview) -> FrameError:
+    return FrameError(f"a frame begins with {bytes(held[:4])!r}")
 
 
 def read_meta(data: Buffer) -> Meta:

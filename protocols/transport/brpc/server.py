@@ -34,8 +34,10 @@ from interlingua.protocols.transport.h2.frames import PREFACE
 from interlingua.protocols.transport.http.engine import Settings
 from interlingua.protocols.transport.http.native import NativeEngine
 from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener, hand_over
-from interlingua.protocols.transport.sockets import client_host, send_at_once, write_parts
+from interlingua.protocols.transport.received import SharedReceiver, shared_space
+from interlingua.protocols.transport.sockets import client_host, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
+from interlingua.protocols.transport.write_batch import WriteBatch
 from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcHandler,
@@ -103,6 +105,7 @@ class BrpcServer:
         self.idle_secs = idle_secs
         self.stall_secs = stall_secs
         self.connections: ConnectionSet[_Connection] = ConnectionSet()
+        self.space = shared_space()
 
     @property
     def at_work(self) -> int:
@@ -126,10 +129,11 @@ class BrpcServer:
         )
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(SharedReceiver):
     """One connection: its frames become calls, their answers frames."""
 
     def __init__(self, server: BrpcServer) -> None:
+        super().__init__(server.space)
         self._server = server
         self._frames = BrpcFrameReader(server.max_request_bytes)
         self._first: bytes | None = b""
@@ -142,6 +146,7 @@ class _Connection(asyncio.Protocol):
         """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
+        self._batch = WriteBatch(self._loop, self._transport)
         send_at_once(transport)
         server = self._server
         self._peer = client_host(transport)
@@ -150,7 +155,7 @@ class _Connection(asyncio.Protocol):
         self._idle = IdleWatch(server.idle_secs, server.stall_secs, self._state, self._stall.close)
         server.connections.open.add(self)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: Buffer) -> None:
         """Read frames, if the first bytes are those of a frame."""
         self._idle.heard = self._loop.time()
         if self._first is not None:
@@ -161,10 +166,17 @@ class _Connection(asyncio.Protocol):
             self._first = None
         self._frames.feed(data)
         self._advance()
+        self._frames.keep()
+
+    def direct_received(self, count: int) -> None:
+        """More of a large frame."""
+        self._idle.heard = self._loop.time()
+        self._frames.received(count)
+        self._advance()
 
     def eof_received(self) -> bool:
         """The client disconnected: bRPC's do not half-close."""
-        self._stall.close()
+        self._close()
         return True
 
     def pause_writing(self) -> None:
@@ -191,11 +203,12 @@ class _Connection(asyncio.Protocol):
         """Close as soon as nothing runs."""
         self._draining = True
         if not self._running:
-            self._stall.close()
+            self._close()
 
     @property
     def unsent(self) -> bool:
         """See ``Accepted``."""
+        self._batch.flush()
         return not self._running and self._transport.get_write_buffer_size() > 0
 
     def cut(self) -> None:
@@ -228,8 +241,9 @@ class _Connection(asyncio.Protocol):
         except FrameError as fault:
             facts = {"address": str(self._server.address), "peer": self._peer, "reason": str(fault)}
             _log.debug("malformed bRPC, connection closed", extra={"facts": facts})
-            self._stall.close()
+            self._close()
             return
+        self.direct = self._frames.space
         self._backlog.update(accepts)
 
     def _begin(self, frame: Frame) -> None:
@@ -316,15 +330,19 @@ class _Connection(asyncio.Protocol):
         self._idle.heard = self._loop.time()
         self._advance()
         if self._draining and not self._running:
-            self._stall.close()
+            self._close()
 
     def _fail(self, correlation_id: int, answer: BrpcAnswer) -> None:
         text = f"[{self._identity()}][E{answer.code}]{answer.text}"
         self._write(write_error(correlation_id, answer.code, text, answer.headers))
 
     def _write(self, parts: Sequence[Buffer]) -> None:
-        if not self._transport.is_closing():
-            write_parts(self._transport, parts)
+        self._batch.write(*parts)
+
+    def _close(self) -> None:
+        """Close it once everything is sent."""
+        self._batch.flush()
+        self._stall.close()
 
     def _identity(self) -> str:
         place = self._transport.get_extra_info("sockname")

@@ -1,15 +1,14 @@
 """Cuts a stream of bytes into frames: a size of four bytes, little-endian, and as many bytes behind it.
 
 Sans-IO: the owner of the socket reads into ``space`` and reports how much arrived. A small frame is copied
-out of a shared buffer; a larger one is received into memory of its own. The announced size is reserved, up to
-a limit, and costs nothing until the bytes arrive.
+out of a shared buffer; a larger one is received into memory of its own.
 """
 
 from __future__ import annotations
 
 import struct
 
-import numpy as np
+from interlingua.protocols.transport.received import ReceiveBuffer, unfilled
 
 SIZE_BYTES = 4
 """The size of a frame's prefix."""
@@ -19,9 +18,6 @@ MAX_MESSAGE_BYTES = 2**32 - 1
 
 _CHUNK_BYTES = 1 << 16
 """Frames up to this size are small."""
-
-_RESERVED_BYTES = 64 << 20
-"""How much is reserved at once; for what is larger, memory grows with what arrives."""
 
 _SIZE = struct.Struct("<I")
 
@@ -43,17 +39,16 @@ class FrameSplitter:
 
     def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._limit = max_message_bytes
-        self._chunk = _reserved(_CHUNK_BYTES)
+        self._chunk = unfilled(_CHUNK_BYTES)
         self._begin = self._end = 0
-        self._large: memoryview | None = None
-        self._whole = self._filled = 0
+        self._large: ReceiveBuffer | None = None
 
     @property
     def missing(self) -> int:
         """How many bytes the message lacks of which a part is here; 0 where none is. Where its size is not
         here yet, what that lacks."""
         if self._large is not None:
-            return self._whole - self._filled
+            return self._large.missing
         held = self._end - self._begin
         if not held:
             return 0
@@ -67,9 +62,7 @@ class FrameSplitter:
     def space(self) -> memoryview:
         """Where the next bytes belong, never empty."""
         if self._large is not None:
-            if self._filled == len(self._large):
-                self._large = _grown(self._large, min(self._whole, 2 * self._filled))
-            return self._large[self._filled :]
+            return self._large.space()
         if self._begin:
             held = self._end - self._begin
             self._chunk[:held] = bytes(self._chunk[self._begin : self._end])
@@ -79,7 +72,7 @@ class FrameSplitter:
     def received(self, count: int) -> None:
         """``count`` bytes have been written into the space."""
         if self._large is not None:
-            self._filled += count
+            self._large.filled += count
         else:
             self._end += count
 
@@ -87,10 +80,10 @@ class FrameSplitter:
         """The next message that is complete, None where more bytes are needed first. Raises
         ``FrameTooLargeError``."""
         if self._large is not None:
-            if self._filled < self._whole:
+            if self._large.missing:
                 return None
             large, self._large = self._large, None
-            return large[SIZE_BYTES:].toreadonly()
+            return large.whole()[SIZE_BYTES:]
         held = self._end - self._begin
         if held < SIZE_BYTES:
             return None
@@ -103,8 +96,7 @@ class FrameSplitter:
             # the size stays before it: what is aligned in the message counts from there
             return memoryview(frame)[SIZE_BYTES:]
         if whole > _CHUNK_BYTES:
-            self._large = _grown(self._chunk[self._begin : self._end], min(whole, _RESERVED_BYTES))
-            self._whole, self._filled = whole, held
+            self._large = ReceiveBuffer(whole, self._chunk[self._begin : self._end])
             self._begin = self._end = 0
         return None
 
@@ -117,15 +109,3 @@ class FrameSplitter:
         """The size of the frame that begins here."""
         size: int = _SIZE.unpack_from(self._chunk, self._begin)[0]
         return SIZE_BYTES + size
-
-
-def _grown(held: memoryview, size: int) -> memoryview:
-    """A buffer of ``size`` bytes that begins with ``held``."""
-    grown = _reserved(size)
-    grown[: len(held)] = held
-    return grown
-
-
-def _reserved(size: int) -> memoryview:
-    """Uninitialised memory: filling it with zeros would cost as much as receiving into it."""
-    return np.empty(size, np.uint8).data

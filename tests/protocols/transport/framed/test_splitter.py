@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlingua.protocols.transport.framed import splitter as framed_splitter
+from interlingua.protocols.transport import received
 from interlingua.protocols.transport.framed.splitter import FrameSplitter, FrameTooLargeError
 from tests.standins.framed import framed
 
@@ -108,7 +108,7 @@ def test_what_is_aligned_counts_from_the_size() -> None:
 
 
 def test_a_size_alone_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framed_splitter, "_RESERVED_BYTES", 2 * LARGE)
+    monkeypatch.setattr(received, "_RESERVED_BYTES", 2 * LARGE)
     splitter = FrameSplitter()
     frame = framed(bytes(range(256)) * 4096)  # a MiB
     feed(splitter, frame[:10])
