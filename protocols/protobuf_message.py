@@ -22,11 +22,16 @@ def parse(message_type: type[Message], message: Buffer) -> Any:
 def parse_split(message_type: type[Message], message: Buffer, field: int) -> tuple[Any, list[memoryview]]:
     """The message without the length-delimited ``field``, parsed, and the contents of that field as views.
     Raises MALFORMED."""
+    rest, contents = split_off(message_type, message, field)
+    return parse(message_type, rest), contents
+
+
+def split_off(message_type: type[Message], message: Buffer, field: int) -> tuple[Buffer, list[memoryview]]:
+    """As :func:`parse_split`, with the rest of the message unparsed."""
     try:
-        rest, contents = split(message, field)
+        return split(message, field)
     except DecodeError as error:
         raise unparsable(message_type, error) from error
-    return parse(message_type, rest), contents
 
 
 def unparsable(message_type: type[Message], error: DecodeError) -> InferenceError:

@@ -1,14 +1,15 @@
 """Passthrough from gRPC to gRPC: the message goes to the upstream, its tensors unread.
 
 If names differ, they are rewritten, and the raw contents are copied once, as bytes. Requests with parameters
-and answers of another form go through ``codec_grpc``.
+and answers of another form go through ``codec_grpc``. What messages have besides their raw contents repeats:
+recent ones without an id are cached by these bytes; number and size are bounded.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
 from interlingua.protocols.oip import codec_grpc
@@ -22,16 +23,54 @@ from interlingua.protocols.oip.codec_grpc import (
     decode_reply,
 )
 from interlingua.protocols.oip.grpc_messages import reader
-from interlingua.protocols.protobuf_message import parse_split
+from interlingua.protocols.protobuf_message import parse, split_off
 from interlingua.protocols.protobuf_wire import join
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import Datatype, InferHeads, InferResponse, Signature, TensorHead
 from interlingua.schemas.datatypes import DATATYPES
 
+_MOST = 256
+_LONGEST = 4096
+"""The size in bytes of the longest cached message, without its raw contents."""
+
+
+@dataclass(slots=True)
+class _KnownRequest:
+    """A parsed request without its raw contents, never changed; ``heads`` is the result of :func:`heads_of`
+    for contents of these ``sizes``."""
+
+    head: Any
+    sizes: tuple[int, ...] | None = None
+    heads: InferHeads | None = None
+
+
+class _KnownAnswer(NamedTuple):
+    """An answer without its raw contents, of these ``sizes``: model, version, and names of the outputs."""
+
+    model: str
+    version: str
+    outputs: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+
+_requests: dict[bytes, _KnownRequest] = {}
+_answers: dict[bytes, _KnownAnswer] = {}
+
+
+def _remember(known: dict[bytes, Any], message: bytes, facts: Any) -> None:
+    if len(known) >= _MOST:
+        del known[next(iter(known))]
+    known[message] = facts
+
 
 def _heads(opened: Opened[GrpcAnswer], signature: Signature) -> InferHeads | None:
-    head, raws, _ = opened.message
-    return None if head.parameters else heads_of(head, raws)
+    known: _KnownRequest
+    head, raws, _, known = opened.message
+    sizes = tuple(map(len, raws))
+    if known.sizes != sizes:
+        known.heads = None if head.parameters else heads_of(head, raws)
+        known.sizes = sizes
+    return known.heads
 
 
 def heads_of(head: Any, raws: Raws) -> InferHeads | None:
@@ -66,7 +105,7 @@ def _may_fill(nbytes: int, datatype: Datatype, shape: tuple[int, ...]) -> bool:
 
 
 def _call(opened: Opened[GrpcAnswer], names: PassthroughNames) -> GrpcRequest:
-    head, raws, message = opened.message
+    head, raws, message, _ = opened.message
     return GrpcRequest(METHOD, renamed_request(head, raws, message, names))
 
 
@@ -98,7 +137,19 @@ def _renamed(
     """The caller's answer and the version that gave it; None if it must be decoded."""
     opened, names = context
     request = opened.message[0]
-    head, raws = parse_split(RESPONSE, message, RAW_OUTPUT)
+    rest, raws = split_off(RESPONSE, message, RAW_OUTPUT)
+    rest = bytes(rest) if len(rest) <= _LONGEST else rest
+    sizes = tuple(map(len, raws))
+    known = _answers.get(rest) if type(rest) is bytes else None
+    if (
+        known is not None
+        and known.sizes == sizes
+        and known.model == names.model
+        and known.outputs == names.order
+        and not (names.back or request.outputs or request.id)
+    ):
+        return GrpcAnswer(message), known.version
+    head = parse(RESPONSE, rest)
     wanted = {output.name for output in request.outputs} or names.order
     outputs = [names.back.get(tensor.name, tensor.name) for tensor in head.outputs]
     if len(raws) != len(outputs) or outputs != [name for name in names.order if name in wanted]:
@@ -106,6 +157,9 @@ def _renamed(
     if not all(map(is_usual, head.outputs, raws)):
         return None
     if head.model_name == names.model and head.id == request.id and not names.back:
+        if type(rest) is bytes and not head.id:
+            facts = _KnownAnswer(head.model_name, head.model_version, tuple(outputs), sizes)
+            _remember(_answers, rest, facts)
         return GrpcAnswer(message), head.model_version
     head.model_name, head.id = names.model, request.id
     for tensor, name in zip(head.outputs, outputs, strict=True):
@@ -131,6 +185,13 @@ INFER_CALL = replace(codec_grpc.INFER_CALL, passthrough=PASSTHROUGH)
 
 def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read the head of a ModelInfer request for a passthrough. Raises MALFORMED."""
-    opened = codec_grpc.open_infer(request)
-    opened.action, opened.message = _INFER, (*opened.message, request.message)
-    return opened
+    message = request.message
+    rest, raws = split_off(REQUEST, message, RAW_INPUT)
+    rest = bytes(rest) if len(rest) <= _LONGEST else rest
+    known = _requests.get(rest) if type(rest) is bytes else None
+    if known is None:
+        known = _KnownRequest(parse(REQUEST, rest))
+        if type(rest) is bytes and not known.head.id:
+            _remember(_requests, rest, known)
+    head = known.head
+    return Opened(_INFER, head.model_name, head.model_version, (head, raws, message, known))

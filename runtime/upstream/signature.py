@@ -25,6 +25,7 @@ from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
+    InferHeads,
     Leeway,
     ModelMetadata,
     ModelRef,
@@ -44,7 +45,8 @@ class KnownSignature:
     """A signature, ``ours`` in our clients' names and ``theirs`` in the upstream's. ``check`` takes requests
     in our clients' names. It was ``renewed`` at that ``time.monotonic()``, or a ``renewal`` is running.
     ``decoupled``: whether the model answers any number of times, None while unknown. ``passing`` are the
-    names in messages that pass through, by the caller's name of the model and the requested version."""
+    names in messages that pass through, by the caller's name of the model and the requested version;
+    ``fitting`` the last heads that passed the check."""
 
     ours: Signature
     theirs: Signature
@@ -53,6 +55,7 @@ class KnownSignature:
     renewed: float = -math.inf
     renewal: asyncio.Task[KnownSignature] | None = None
     passing: dict[tuple[str, str], PassthroughNames] = field(default_factory=dict)
+    fitting: InferHeads | None = None
 
 
 @dataclass(slots=True)

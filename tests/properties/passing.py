@@ -26,6 +26,7 @@ from interlingua.protocols.wire import (
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import Context, InferenceError, InferRequest, InferResponse, Operation, Signature
+from interlingua.translator.serving.observation import Observed
 from tests.loopback import serving
 from tests.properties.through import _encoded, _endpoint, received
 
@@ -77,11 +78,43 @@ class Server:
 
 @dataclass
 class Outcome:
-    """What the caller and the server got, and whether the message passed through."""
+    """What the caller, the server and an observer got, and whether the message passed through."""
 
     answer: Any
     seen: list[Any]
     passed: bool
+    observed: list[Any] = field(default_factory=list)
+
+
+class Observing:
+    """An observer of everything."""
+
+    max_stream_bytes = 1 << 20
+
+    def __init__(self) -> None:
+        self.seen: list[Observed] = []
+
+    def should_observe(self, request: InferRequest) -> bool:
+        return True
+
+    def on_response(self, observed: Observed) -> None:
+        self.seen.append(observed)
+
+    @property
+    def facts(self) -> list[Any]:
+        """What was observed, without times."""
+        return [
+            (
+                replace(each.request, context=Context(), wire_form=None, outputs=None),
+                [output.name for output in each.request.outputs or ()],
+                [bytes(tensor.view) for tensor in each.request.inputs],
+                [replace(response, wire_form=None) for response in each.responses],
+                [bytes(tensor.view) for response in each.responses for tensor in response.outputs],
+                each.error and (each.error.code, each.error.message),
+                (each.answered_by, each.dialect, each.listener, each.max_batch_size),
+            )
+            for each in self.seen
+        ]
 
 
 @dataclass
@@ -127,7 +160,7 @@ class Bridge:
         inputs = tuple(each.renamed(self.inputs.get(each.name, each.name)) for each in request.inputs)
         return replace(request, inputs=inputs, outputs=outputs)
 
-    async def ask(self, message: Any, reply: Any, *, passing: bool) -> Outcome:
+    async def ask(self, message: Any, reply: Any, *, passing: bool, observed: bool = False) -> Outcome:
         binding = DIALECTS[self.wire[0]].bindings[self.wire[1]]
         server = Server(reply)
         upstream = (Counting if passing else Decoding)("there", binding.calls, [server], 5.0)
@@ -141,10 +174,14 @@ class Bridge:
             widened=binding.capability.widened,
             **self.options,
         )
-        handler: Any = serving({MODEL: target}, self.wire[0], default_model=MODEL).handlers[self.wire[1]]
+        pipeline, observer = serving({MODEL: target}, self.wire[0], default_model=MODEL), Observing()
+        if observed:
+            pipeline.service.observers = (observer,)
+        handler: Any = pipeline.handlers[self.wire[1]]
         message = replace(message, context=Context())
         answer = (handler.head(message) if self.wire[1] == "http" else None) or await handler.serve(message)
-        return Outcome(answer, server.seen, bool(upstream.passed))
+        await pipeline.service.copies.finish()
+        return Outcome(answer, server.seen, bool(upstream.passed), observer.facts)
 
     def understood(self, call: Any) -> tuple[Any, ...]:
         """What the upstream reads in ``call``."""

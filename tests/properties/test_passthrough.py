@@ -107,6 +107,22 @@ def test_both_ways_agree_on_damaged_answers(wire: Wire, data: st.DataObject) -> 
 @wires
 @unhurried
 @given(data=st.data())
+def test_observers_get_the_same(wire: Wire, data: st.DataObject) -> None:
+    bridge, request, response = data.draw(exchanges(wire))
+    reply = bridge.reply(_every_output(bridge, request), response)
+    if data.draw(st.booleans()):
+        reply = with_bytes(reply, lambda body: body[: data.draw(st.integers(0, len(body)))])
+    message = bridge.message(request)
+    passed, decoded = (
+        asyncio.run(bridge.ask(message, reply, passing=passing, observed=True)) for passing in (True, False)
+    )
+    assert passed.observed == decoded.observed and len(decoded.observed) <= 1
+    bridge.agreed(request, passed, decoded)
+
+
+@wires
+@unhurried
+@given(data=st.data())
 def test_both_ways_agree_on_other_answers(wire: Wire, data: st.DataObject) -> None:
     """Outputs in another order, missing, more, of another datatype or shape, under other names."""
     bridge, request, response = data.draw(exchanges(wire))

@@ -96,13 +96,18 @@ async def both(
         pipeline = serving({"ours": target}, "oip").handlers["grpc"]
         answers.append(await pipeline.serve(GrpcRequest(INFER, asked.SerializeToString())))
         seen.append([REQUEST.FromString(each) for each in server.seen])
-        ((number, each),) = target.statistics.items()
-        counted.append((number, each.inference_count, each.execution_count, list(each.by_batch_size)))
+        assert len(target.statistics) == 1 or not server.seen
+        counted.append(
+            [
+                (number, each.inference_count, each.execution_count, list(each.by_batch_size))
+                for number, each in target.statistics.items()
+            ]
+        )
     monkeypatch.undo()
     assert answers[0].code == answers[1].code and answers[0].details == answers[1].details
     assert RESPONSE.FromString(answers[0].message) == RESPONSE.FromString(answers[1].message)
     assert seen[0] == seen[1] and counted[0] == counted[1]
-    return answers[0], server.seen[0], bool(passed)
+    return answers[0], b"".join(server.seen), bool(passed)
 
 
 async def test_the_message_goes_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,3 +238,41 @@ async def test_what_does_not_fit_is_passed_on_where_the_signature_is_not_believe
     asked = mistaken("shape").SerializeToString()
     said = await serving({"ours": target}, "oip").handlers["grpc"].serve(GrpcRequest(INFER, asked))
     assert said.code == 0 and server.seen == [asked]
+
+
+async def test_what_repeats_is_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that differ in their contents alone, or in an id, are cached by nothing else."""
+
+    def asked(contents: bytes = FLOATS, identity: str = "", text: bytes = TEXT) -> Any:
+        message = question(id=identity)
+        message.raw_input_contents[:] = [contents, text]
+        return message
+
+    def told(contents: bytes = FLOATS, identity: str = "", version: str = "3") -> Any:
+        message = answer("X", "Y", identity=identity)
+        message.model_version = version
+        message.raw_output_contents[0] = contents
+        return message
+
+    one = asked()
+    one.outputs.add(name="X")
+    other = asked()
+    other.inputs[0].shape[:] = [1, 4]
+    short_text = asked(text=TEXT[:4])
+    for question_, answer_ in [
+        (asked(), told()),
+        (asked(FLOATS[::-1]), told(FLOATS[::-1])),
+        (asked(FLOATS[:12]), told()),
+        (asked(), told(FLOATS[:12])),
+        (asked(identity="9"), told(identity="9")),
+        (asked(), told(identity="9")),
+        (one, told()),
+        (one, answer("X", identity="")),
+        (other, told()),
+        (short_text, told()),
+        (asked(), told(version="4")),
+        (asked(), told()),
+    ]:
+        await both(monkeypatch, question_, answer_)
+    _, _, passed = await both(monkeypatch, asked(), told())
+    assert passed
