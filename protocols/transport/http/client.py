@@ -196,11 +196,10 @@ class PooledHttpClient:
 
     def _keep(self, connection: HttpClientConnection) -> None:
         """Keep a connection for the next request."""
-        loop = asyncio.get_running_loop()
         connection.deadline, connection.idle_since = None, time.monotonic()
         self._idle.append(connection)
         if self._sweeping is None:
-            self._sweeping = loop.call_later(KEEP_SECS, self._sweep)
+            self._sweeping = asyncio.get_running_loop().call_later(KEEP_SECS, self._sweep)
 
     def _sweep(self) -> None:
         """Close what has been idle for long; those that were used last are at the end."""

@@ -32,12 +32,18 @@ CHUNKED, UNTIL_CLOSE = -1, -2
 
 SWITCHING_PROTOCOLS = 101
 
+_SHORT_BYTES = 1 << 10
+"""The longest changing value that is recognized."""
+
 _TEXT = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
 _USUAL = re.compile(
     rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: %b)?\r\n((?:[!#$%%&'*+\-.^_`|~0-9A-Za-z]+:%b\r\n)*)\r\n"
     % (_TEXT, _TEXT)
 )
 """An answer by the grammar of RFC 9112, 4 and 5, which takes no parser."""
+
+_CHANGING = re.compile(rb"\r\n(date|server-timing):[ \t]*([^\r]*)", re.IGNORECASE)
+"""Headers that differ between answers that are otherwise alike."""
 
 _LENGTH = re.compile(r"[0-9]{1,18}", re.ASCII)
 _FOLD = re.compile(r"[\r\n][ \t\r\n]*")
@@ -55,6 +61,41 @@ class ReplyHeaders:
     headers: Mapping[str, str]
     keep_alive: bool
     length: int
+
+
+class RepeatedReply:
+    """Recognizes answers whose headers are those of ``known`` but for the values of ``_CHANGING`` ones."""
+
+    __slots__ = ("_end", "_fields", "_known")
+
+    def __init__(self, known: ReplyHeaders) -> None:
+        raw, at = known.raw, 0
+        self._known = known
+        self._fields: list[tuple[bytes, str]] = []
+        # llhttp's headers may be repeated or folded
+        for found in _CHANGING.finditer(raw) if type(known.headers) is dict else ():
+            self._fields.append((raw[at : found.start(2)], found[1].decode().lower()))
+            at = found.end()
+        self._end = raw[at:]
+
+    def read(self, data: bytes | bytearray) -> tuple[ReplyHeaders, int] | None:
+        """The headers at the beginning of ``data``, and where they end; None if they are others."""
+        known, at = self._known, 0
+        changed = {}
+        for text, name in self._fields:
+            if not data.startswith(text, at):
+                return None
+            at += len(text)
+            end = data.find(b"\r", at, at + _SHORT_BYTES)
+            value = data[at:end].decode("latin-1")
+            if end < 0 or not (value.isascii() and value.isprintable()):
+                return None
+            changed[name], at = value.strip(), end
+        if not changed or not data.startswith(self._end, at):
+            return None
+        headers = {**known.headers, **changed}
+        at += len(self._end)
+        return ReplyHeaders(known.raw, known.status, headers, known.keep_alive, known.length), at
 
 
 def reply_parser(protocol: object) -> httptools.HttpResponseParser:

@@ -15,6 +15,7 @@ from interlingua.protocols.transport.http1.reply_headers import (
     END,
     SWITCHING_PROTOCOLS,
     UNTIL_CLOSE,
+    RepeatedReply,
     ReplyHeaders,
     parse_reply_headers,
     reply_parser,
@@ -80,6 +81,7 @@ class ReplyReader:
         "_interim",
         "_known",
         "_probe",
+        "_repeated",
         "_streamed",
         "_taken",
         "body",
@@ -96,6 +98,7 @@ class ReplyReader:
         self._body: SizedBody | ChunkedBody | UnchunkedBody | None = None
         self._data = bytearray()  # an incomplete header section
         self._probe: HeaderProbe | None = None
+        self._repeated: RepeatedReply | None = None
         self._interim = self._taken = 0
         self._bodiless = self._streamed = False
 
@@ -169,15 +172,21 @@ class ReplyReader:
         if kept:
             self._data += data
             data = self._data
-        elif known.raw and data.startswith(known.raw):  # servers repeat themselves
-            return self._begin_body(known, data, len(known.raw))
+        elif known.raw:  # servers repeat themselves
+            if data.startswith(known.raw):
+                return self._begin_body(known, data, len(known.raw))
+            if self._repeated is None:
+                self._repeated = RepeatedReply(known)
+            repeated = self._repeated.read(data)
+            if repeated is not None:
+                return self._begin_body(repeated[0], data, repeated[1])
         at = 0
         while end := END.search(data, max(at, kept - len(b"\n\r"))):
             headers = parse_reply_headers(bytes(data[at : end.end()]))
             at = end.end()
             if headers.status >= 200 or headers.status == SWITCHING_PROTOCOLS:
                 if len(headers.raw) <= _KNOWN_BYTES:
-                    self._known = headers
+                    self._known, self._repeated = headers, None
                 self._data, self._probe = bytearray(), None
                 return self._begin_body(headers, data, at)
             self._probe = None

@@ -25,12 +25,23 @@ class RequestHeads:
         self._begin = lru_cache(256)(_beginning)
         self._host = host
         self._base = base
+        self._last: tuple[object, ...] = ()
+        self._last_head = b""
 
     def write(
         self, method: str, path: str, query: str, headers: Mapping[str, str], length: int | None
     ) -> bytes:
         """The head of a request whose body has ``length`` bytes; None: it is chunked. Raises ``ValueError``
         for a line break, for example."""
+        call = (method, path, query, length, *headers.items())
+        if call != self._last:  # callers repeat themselves
+            self._last_head = self._written(method, path, query, headers, length)
+            self._last = call
+        return self._last_head
+
+    def _written(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], length: int | None
+    ) -> bytes:
         head = self._begin(self._host, self._base, method, path, query)
         for name, value in headers.items():
             head += _line(name, value) if len(value) <= _REMEMBERED_BYTES else _new_line(name, value)

@@ -178,3 +178,45 @@ class TestHeaders:
         reader.begin()
         with pytest.raises(HeadersError, match="interim answers"):
             reader.receive(INTERIM * 100)
+
+
+class TestRepeatedAnswers:
+    """Answers that differ in Date and Server-Timing alone read as if each were the first."""
+
+    HEADS = (
+        "HTTP/1.1 200 OK\r\nDate: {0}\r\nContent-Length: 2\r\nserver-timing:{1}\r\nX: y\r\n\r\n",
+        "HTTP/1.1 404 Not Found\r\nX: date\r\nSERVER-TIMING: {1}\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nDate: {0}\r\nDate: {1}\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nContent-Length: 2\r\nDate:{0}\r\nConnection: keep-alive\r\n\r\n",
+    )
+
+    @staticmethod
+    def _outcome(reader: ReplyReader, head: bytes, cuts: list[int]) -> object:
+        try:
+            body = read(reader, head + b"ok", cuts)
+        except HeadersError as error:
+            return str(error)
+        headers = reader.headers
+        return body, headers.status, dict(headers.headers), headers.keep_alive, headers.length, reader.state
+
+    @given(
+        st.sampled_from(HEADS),
+        st.lists(st.tuples(*[st.text(" \tabc;=,.\r\n\0é\x85", max_size=12)] * 2), min_size=2, max_size=4),
+        st.lists(st.integers(0, 400), max_size=2),
+    )
+    def test_repeated_headers_are_those_of_a_parse(
+        self, head: str, values: list[tuple[str, str]], cuts: list[int]
+    ) -> None:
+        reader = ReplyReader()
+        for value in values:
+            sent = head.format(*value).encode("latin-1")
+            if reader.state is not ReplyState.IDLE:
+                reader = ReplyReader()
+            assert self._outcome(reader, sent, cuts) == self._outcome(ReplyReader(), sent, cuts)
+
+    def test_headers_of_an_earlier_answer_do_not_change(self) -> None:
+        reader, found = ReplyReader(), []
+        for date in (b"one", b"two", b"three"):
+            read(reader, b"HTTP/1.1 204 No Content\r\nDate: %s\r\nA: b\r\n\r\n" % date, [])
+            found.append(reader.headers.headers)
+        assert found == [{"date": date, "a": "b"} for date in ("one", "two", "three")]
