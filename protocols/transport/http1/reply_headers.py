@@ -64,7 +64,7 @@ class ReplyHeaders:
 
 
 class RepeatedReply:
-    """Recognizes answers whose headers are those of ``known`` but for the values of ``_CHANGING`` ones."""
+    """Recognizes answers whose headers are those of ``known`` except the values of ``_CHANGING`` ones."""
 
     __slots__ = ("_end", "_fields", "_known")
 
