@@ -177,6 +177,18 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+def varints(packed: Buffer) -> list[int]:
+    """The values of a short packed repeated field. Raises ``DecodeError``."""
+    view, position, found = memoryview(packed), 0, []
+    try:
+        while position < len(view):
+            value, position = _varint_at(view, position)
+            found.append(value)
+    except IndexError:
+        raise DecodeError("the last varint is cut short") from None
+    return found
+
+
 def unpack_varints(packed: Buffer) -> NDArray[np.uint64]:
     """The values of a packed repeated field; those of a signed field in two's complement. Raises
     ``DecodeError`` for a truncated varint or one of more than ten bytes."""

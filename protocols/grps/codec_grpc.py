@@ -8,13 +8,13 @@ convert it to the usual one. ``tensors`` checks numbers against the datatype.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from interlingua.protocols.grps import float_messages
 from interlingua.protocols.grps.message import (
     DIALECT_NAME,
     DT_STRING,
@@ -32,12 +32,11 @@ from interlingua.protocols.protobuf_wire import (
     MAX_MESSAGE_BYTES,
     VARINT,
     fields,
-    interleaved,
     pack_varints,
     unpack_varints,
     varint,
+    varints,
 )
-from interlingua.protocols.repeated import LONGEST, MOST
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError, malformed, not_carried
 from interlingua.schemas.grps import MESSAGES
@@ -64,11 +63,8 @@ _USUAL = {_NAME: LENGTH_DELIMITED, _DTYPE: VARINT, _SHAPE: LENGTH_DELIMITED} | {
 """The wire types of a tensor's fields in the usual form, without text."""
 _LISTS = {dtype.field_number: dtype.wire for dtype in DTYPES.values() if dtype.wire is not None}
 
-_Described = tuple[str, int, tuple[int, ...], int]
-"""A tensor's name, datatype, shape and size in bytes."""
-
-_LARGE_BYTES = 1 << 28
-"""Messages with more of tensors may be beyond the limit."""
+_FEW_BYTES = 32
+"""Up to this size a list is read faster without arrays."""
 
 _UINT32 = np.dtype("<u4")
 _NONE: NDArray[Any] = np.empty(0, _UINT32)
@@ -79,8 +75,14 @@ _NONE: NDArray[Any] = np.empty(0, _UINT32)
 
 def read_message(data: Buffer) -> GrpsMessage:
     """The message in ``data``, its numbers as views if possible. Raises MALFORMED."""
+    view = memoryview(data).toreadonly()
+    known = float_messages.read(view)
+    if known is not None:
+        return known
     try:
-        return _message(memoryview(data).toreadonly())
+        message = _message(view)
+        float_messages.remember(message, view)
+        return message
     except (DecodeError, UnicodeDecodeError) as error:
         raise malformed(f"the message is not a GrpsMessage: {error}") from error
 
@@ -187,9 +189,10 @@ def _any_tensor(contents: memoryview) -> GenericTensor:
 
 
 def _shape(packed: Buffer) -> tuple[int, ...]:
-    dimensions = tuple(packed)
-    # in arrays, unless each dimension is one byte
-    return dimensions if max(dimensions, default=0) < 0x80 else tuple(_integers(packed, _UINT32).tolist())
+    if len(packed) > _FEW_BYTES:
+        return tuple(_integers(packed, _UINT32).tolist())
+    # protobuf truncates to 32 bits
+    return tuple([value & 0xFFFFFFFF for value in varints(packed)])
 
 
 def _numbers(packed: memoryview, wire: np.dtype[Any]) -> NDArray[Any]:
@@ -219,10 +222,9 @@ def write_message(message: GrpsMessage) -> bytes:
     Unicode, TOO_LARGE beyond 2 GiB."""
     parts: list[Buffer] = []
     try:
-        if message.kind is Kind.GTENSORS and message.status in (None, OK):
-            floats = _floats(message)
-            if floats is not None:
-                return b"".join(floats)
+        floats = float_messages.write(message)
+        if floats is not None:
+            return floats
         if message.status is not None:
             parts += _delimited(_STATUS_FIELD, _status(message.status))
         if message.model:
@@ -237,51 +239,6 @@ def write_message(message: GrpsMessage) -> bytes:
             ErrorCode.TOO_LARGE, f"{size} bytes do not fit into one protobuf message of 2 GiB"
         )
     return b"".join(parts)
-
-
-def _floats(message: GrpsMessage) -> list[Buffer] | None:
-    """The pieces of a message whose tensors are floats, which the wire has as they are; None for any other.
-    What precedes each tensor's data repeats."""
-    described: list[_Described] = []
-    contents: list[Buffer] = []
-    length, size = len(message.model), 0
-    for tensor in message.tensors:
-        flat, dtype = tensor.flat, DTYPES.get(tensor.dtype)
-        wire = None if dtype is None else dtype.wire
-        if not isinstance(flat, np.ndarray) or wire is None or flat.dtype != wire or wire.kind != "f":
-            return None
-        size += flat.nbytes
-        if not flat.size or size > _LARGE_BYTES:
-            return None
-        described.append((tensor.name, tensor.dtype, tensor.shape, flat.nbytes))
-        contents.append(_pack(flat, wire))
-        length += len(tensor.name) + len(tensor.shape)
-    if not described or length > LONGEST:
-        return None
-    return interleaved(_leads(message.model, message.status is not None, tuple(described)), contents)
-
-
-@lru_cache(MOST)
-def _leads(model: str, ok: bool, tensors: tuple[_Described, ...]) -> tuple[bytes, ...]:
-    heads: list[bytes] = []
-    size = 0
-    for name, dtype, shape, nbytes in tensors:
-        head = b"".join(
-            (
-                *_write_tensor(GenericTensor(name, dtype, shape, _NONE)),
-                varint(DTYPES[dtype].field_number << 3 | LENGTH_DELIMITED),
-                varint(nbytes),
-            )
-        )
-        heads.append(varint(_TENSORS_FIELD << 3 | LENGTH_DELIMITED) + varint(len(head) + nbytes) + head)
-        size += len(heads[-1]) + nbytes
-    before: list[Buffer] = []
-    if ok:
-        before += _delimited(_STATUS_FIELD, _OK)
-    if model:
-        before += _delimited(_MODEL_FIELD, model.encode())
-    before += (varint(_NUMBERS[Kind.GTENSORS] << 3 | LENGTH_DELIMITED), varint(size))
-    return (b"".join((*before, heads[0])), *heads[1:])
 
 
 def _data(message: GrpsMessage) -> list[Buffer]:

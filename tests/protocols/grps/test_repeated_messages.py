@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from interlingua.protocols.grps import float_messages
 from interlingua.protocols.grps.codec_grpc import read_message, write_message
 from interlingua.protocols.grps.message import DTYPES, OK, GenericTensor, GrpsMessage, Kind, Status
+from interlingua.schemas import InferenceError
 from interlingua.schemas.grps import MESSAGES
 
 _MESSAGE: Any = MESSAGES["grps.protos.v1.GrpsMessage"]
@@ -48,3 +50,61 @@ def test_a_repeated_message(
         for tensor, given in zip(read.tensors, tensors, strict=True):
             assert (tensor.name, tensor.dtype, tensor.shape) == (given.name, given.dtype, given.shape)
             np.testing.assert_array_equal(np.asarray(tensor.flat), np.asarray(given.flat))
+
+
+def floats(name: str, shape: tuple[int, ...], first: float, model: str = "m") -> GrpsMessage:
+    flat = np.arange(first, first + int(np.prod(shape)), dtype=np.float32)
+    return GrpsMessage(Kind.GTENSORS, model, OK, tensors=(GenericTensor(name, 7, shape, flat),))
+
+
+def test_messages_of_one_size_are_told_apart() -> None:
+    given = [
+        floats("ab", (2, 3), 1),
+        floats("ac", (2, 3), 2),
+        floats("ac", (3, 2), 3),
+        floats("ac", (3, 2), 4, "n"),
+        floats("ac", (3, 2), 5, "n"),
+    ]
+    sizes = {len(write_message(message)) for message in given}
+    assert len(sizes) == 1
+    for message in given * 2:
+        read = read_message(write_message(message))
+        (tensor,), (expected,) = read.tensors, message.tensors
+        assert (read.model, tensor.name, tensor.shape) == (message.model, expected.name, expected.shape)
+        np.testing.assert_array_equal(np.asarray(tensor.flat), np.asarray(expected.flat))
+
+
+def test_another_form_of_a_known_size_is_read_as_it_is() -> None:
+    message = floats("ab", (2, 3), 1)
+    written = write_message(message)
+    read_message(written)
+    for position in range(len(written)):
+        changed = bytearray(written)
+        changed[position] ^= 1
+        float_messages._KNOWN.clear()
+        alone = outcome(bytes(changed))
+        read_message(written)
+        assert outcome(bytes(changed)) == alone
+
+
+def outcome(data: bytes) -> Any:
+    try:
+        read = read_message(data)
+    except InferenceError as error:
+        return error.code, error.message
+    tensors = [(each.name, each.dtype, each.shape, np.asarray(each.flat).tobytes()) for each in read.tensors]
+    return read.kind, read.model, read.status, bytes(read.bin_data), read.str_data, tensors, read.gmap
+
+
+@pytest.mark.parametrize("dimension", [1, 127, 128, 300, 2**31, 2**32 - 1])
+def test_dimensions(dimension: int) -> None:
+    written = _MESSAGE()
+    written.gtensors.tensors.add(name="a", dtype=7, shape=[dimension, 0, dimension])
+    assert read_message(written.SerializeToString()).tensors[0].shape == (dimension, 0, dimension)
+
+
+def test_a_cut_dimension_is_malformed() -> None:
+    tensor = b"\x10\x07\x1a\x01\x80"
+    data = b"\x2a\x07\x0a\x05" + tensor
+    with pytest.raises(InferenceError, match="cut short"):
+        read_message(data)
