@@ -53,8 +53,8 @@ def _case(name: str) -> Case:
 
 WALKS = (
     Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 98),
-    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 145, "grpc"),
-    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 180, "http"),
+    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 140, "grpc"),
+    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 179, "http"),
 )
 
 

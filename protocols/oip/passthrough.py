@@ -22,11 +22,10 @@ from interlingua.protocols.oip.codec_grpc import (
     Raws,
     decode_reply,
 )
-from interlingua.protocols.oip.grpc_messages import reader
 from interlingua.protocols.protobuf_message import parse, split_off
 from interlingua.protocols.protobuf_wire import join
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas import Datatype, InferHeads, InferResponse, Signature, TensorHead
+from interlingua.schemas import Datatype, InferenceError, InferHeads, InferResponse, Signature, TensorHead
 from interlingua.schemas.datatypes import DATATYPES
 
 _MOST = 256
@@ -105,8 +104,12 @@ def _may_fill(nbytes: int, datatype: Datatype, shape: tuple[int, ...]) -> bool:
 
 
 def _call(opened: Opened[GrpcAnswer], names: PassthroughNames) -> GrpcRequest:
-    head, raws, message, _ = opened.message
-    return GrpcRequest(METHOD, renamed_request(head, raws, message, names))
+    head, raws, request, _ = opened.message
+    message = request.message
+    if head.model_name != names.remote or names.inputs or names.outputs:
+        message = renamed_request(head, raws, message, names)
+    # the context is replaced before the call: a new one would cost more
+    return GrpcRequest(METHOD, message, {}, request.context)
 
 
 def renamed_request(head: Any, raws: Raws, message: Buffer, names: PassthroughNames) -> Buffer:
@@ -126,16 +129,17 @@ def renamed_request(head: Any, raws: Raws, message: Buffer, names: PassthroughNa
 def _answer(
     opened: Opened[GrpcAnswer], names: PassthroughNames, answer: GrpcAnswer
 ) -> tuple[GrpcAnswer, str] | InferResponse:
-    found = _renamed((opened, names), answer)
+    try:
+        found = None if answer.code else _renamed(opened, names, answer.message)
+    except InferenceError:
+        found = None
     return decode_reply({}, answer) if found is None else found
 
 
-@reader
 def _renamed(
-    context: tuple[Opened[GrpcAnswer], PassthroughNames], message: Buffer
+    opened: Opened[GrpcAnswer], names: PassthroughNames, message: Buffer
 ) -> tuple[GrpcAnswer, str] | None:
-    """The caller's answer and the version that gave it; None if it must be decoded."""
-    opened, names = context
+    """The caller's answer and the version that gave it; None if it must be decoded. Raises MALFORMED."""
     request = opened.message[0]
     rest, raws = split_off(RESPONSE, message, RAW_OUTPUT)
     rest = bytes(rest) if len(rest) <= _LONGEST else rest
@@ -185,8 +189,7 @@ INFER_CALL = replace(codec_grpc.INFER_CALL, passthrough=PASSTHROUGH)
 
 def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read the head of a ModelInfer request for a passthrough. Raises MALFORMED."""
-    message = request.message
-    rest, raws = split_off(REQUEST, message, RAW_INPUT)
+    rest, raws = split_off(REQUEST, request.message, RAW_INPUT)
     rest = bytes(rest) if len(rest) <= _LONGEST else rest
     known = _requests.get(rest) if type(rest) is bytes else None
     if known is None:
@@ -194,4 +197,4 @@ def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
         if type(rest) is bytes and not known.head.id:
             _remember(_requests, rest, known)
     head = known.head
-    return Opened(_INFER, head.model_name, head.model_version, (head, raws, message, known))
+    return Opened(_INFER, head.model_name, head.model_version, (head, raws, request, known))

@@ -64,7 +64,7 @@ class UpstreamPassing:
             return None
         message, heads, names = prepared
         ours = known.ours
-        size = batch_size(heads, ours)
+        size = batch_size(heads, ours) if ours.max_batch_size else 1
         read: Callable[[Any], Any] = partial(passthrough.answer, opened, names)
         if observe is not None and (passed := observe()) is not None:
             passed.signature, passed.nbytes = ours, nbytes_of(message)

@@ -144,7 +144,10 @@ class Upstream:
             await self._call(Operation.INFER, context)
         try:
             self._prepare(request, context)
-            return await self._request(Operation.INFER, request, None, read, context.pins)
+            attempt = Attempt(self.pool, pins=context.pins)
+            if self.gate is None:
+                return await self._send_attempts(attempt, request, read)
+            return await self._send_gated(self.gate, attempt, request, read)
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
@@ -163,10 +166,9 @@ class Upstream:
         message: Any,
         request: InferRequest | None,
         read: Callable[[Any], T],
-        pins: dict[object, object] | None = None,
     ) -> Coroutine[Any, Any, T]:
         """The result of ``read`` on the reply to ``message``; see :meth:`call`."""
-        attempt = Attempt(self.pool, request, operation in _HARMLESS, pins)
+        attempt = Attempt(self.pool, request, operation in _HARMLESS)
         if self.gate is None or operation not in _INFERENCE:
             return self._send_attempts(attempt, message, read)
         return self._send_gated(self.gate, attempt, message, read)
