@@ -72,7 +72,8 @@ class UpstreamPassing:
         began = time.monotonic_ns()
         try:
             if isinstance(message, InferRequest):
-                answer = read(await self.upstream.call(Operation.INFER, message, known.theirs, context))
+                response = await self.upstream.call(Operation.INFER, message, known.theirs, context)
+                answer = self.upstream.read(read, response)
             else:
                 answer = await self.upstream.forward(message, context, read)
             received = time.monotonic_ns()

@@ -192,6 +192,14 @@ class Upstream:
                         error.message = f"{self._label}{error.message}"
                     raise
 
+    def read(self, read: Callable[[Any], T], response: Any) -> T:
+        """The result of ``read`` on the response of :meth:`call`. Raises as that."""
+        try:
+            return self._read(read, response)
+        except InferenceError as error:
+            error.origin = error.origin or self.name
+            raise
+
     def _read(self, read: Callable[[Any], T], reply: Any) -> T:
         try:
             return read(reply)

@@ -38,9 +38,9 @@ PASSING: list[Wire] = [
     (name, transport)
     for name, dialect in DIALECTS.items()
     for transport, binding in sorted(dialect.bindings.items())
-    if name != "grps" and binding.calls[Operation.INFER].passthrough is not None
+    if binding.calls[Operation.INFER].passthrough is not None
 ]
-"""The wires whose messages pass through with a declared signature."""
+"""The wires whose messages pass through."""
 
 _FROM_HERE = frozenset({"x-request-id", "server-timing", "date"})
 
@@ -53,6 +53,10 @@ class Counting(Upstream):
     async def forward(self, *arguments: Any) -> Any:
         self.passed += 1
         return await super().forward(*arguments)
+
+    def read(self, *arguments: Any) -> Any:
+        self.passed += 1
+        return super().read(*arguments)
 
 
 class Decoding(Counting):
