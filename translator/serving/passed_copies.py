@@ -85,11 +85,11 @@ class PassedCopies:
         try:
             while self._waiting:
                 await asyncio.sleep(0)  # answers go out first
-                copy = self._waiting.popleft()
-                try:
-                    self._decode(copy)
-                finally:
+                # every copy of this turn of the loop, or a busy server would fall behind and drop some
+                for _ in range(len(self._waiting)):
+                    copy = self._waiting.popleft()
                     self.budget.free += copy.passed.nbytes
+                    self._decode(copy)
         finally:
             self._decoding = None
 

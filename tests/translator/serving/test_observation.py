@@ -456,6 +456,16 @@ async def test_copies_of_what_passes_have_a_budget() -> None:
     assert len(looker.seen) == 2
 
 
+async def test_copies_keep_up_with_a_busy_server() -> None:
+    """However many answers a turn of the loop has."""
+    looker = Looker()
+    _, handler = passing(Server(reply()), looker)
+    await asyncio.gather(*(handler.serve(GrpcRequest(INFER, message())) for _ in range(200)))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(looker.seen) == 200
+
+
 async def test_a_copy_that_cannot_be_decoded_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     """Elements of BYTES are not checked where a message passes."""
     text = Signature((TensorSpec("x", Datatype.BYTES, (-1,)),), SIGNATURE.outputs)
