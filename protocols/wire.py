@@ -19,7 +19,8 @@ Headers = Sequence[tuple[str, str]]
 REQUEST_ID = "x-request-id"
 """The header in which a caller names its request."""
 
-_NO_PARAMS: Mapping[str, str] = {}
+NO_PARAMS: Mapping[str, str] = {}
+"""No named segments, or no headers. Never changed."""
 
 
 @dataclass(slots=True)
@@ -157,7 +158,7 @@ class BrpcRequest:
     context: Context = field(default_factory=Context)
     compression: str = "none"
     size: int = 0
-    headers: Mapping[str, str] = field(default_factory=lambda: _NO_PARAMS)
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_PARAMS)
     ascii_headers: ClassVar[bool] = False
 
     def add_headers(self, headers: Mapping[str, str]) -> None:

@@ -81,7 +81,8 @@ class Trends:
         bucket.requests += 1
         bucket.failed += failed
         bucket.ns += ns
-        bucket.longest_ns = max(bucket.longest_ns, ns)
+        if ns > bucket.longest_ns:
+            bucket.longest_ns = ns
         self._latencies_ns.append(ns)
 
     def metrics(self) -> Metrics:

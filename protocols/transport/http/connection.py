@@ -29,8 +29,8 @@ from interlingua.protocols.transport.http1.headers import HeadersError, RequestH
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD, RequestReader
 from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
-from interlingua.protocols.wire import HttpAnswer, HttpRequest, parts_of
-from interlingua.schemas import Context, InferenceError
+from interlingua.protocols.wire import NO_PARAMS, HttpAnswer, HttpRequest, parts_of
+from interlingua.schemas import CancelToken, Context, InferenceError
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -154,14 +154,17 @@ class HttpConnection(asyncio.Protocol):
         if headers is None:
             return
         fields = headers.headers
+        # positional arguments: keywords take twice the time
         context = Context(
-            traceparent=fields.get("traceparent", ""),
-            tracestate=fields.get("tracestate", ""),
-            peer=self._peer,
-            headers=fields,
+            None,
+            CancelToken(),
+            fields.get("traceparent", ""),
+            fields.get("tracestate", ""),
+            self._peer,
+            fields,
         )
         self._request = request = HttpRequest(
-            headers.method, headers.path, headers.query, fields, context=context
+            headers.method, headers.path, headers.query, fields, b"", NO_PARAMS, context
         )
         self._expires = math.inf
         self._connections.in_flight.add(self)

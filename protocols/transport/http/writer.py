@@ -9,10 +9,23 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from interlingua.protocols.transport.gather import GatheredWrite, set_limits
-from interlingua.protocols.transport.http1.answer import BODILESS, flat, head_of, size_of, total_size
+from interlingua.protocols.transport.http1.answer import (
+    BODILESS,
+    flat,
+    head_begin,
+    head_end,
+    head_of,
+    size_of,
+    total_size,
+)
 from interlingua.protocols.transport.sockets import JOINED_BYTES
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.wire import Buffer, HttpAnswer
+
+_GONE = "the client closed the connection"
+
+_KNOWN_BYTES = 1 << 12
+"""The longest head that is kept to write the next one."""
 
 
 class AnswerWriter:
@@ -24,6 +37,8 @@ class AnswerWriter:
         self._transport = transport
         self._stall = StallWatch(transport, stall_secs)
         self._writable: asyncio.Future[None] | None = None
+        self._begun: tuple[object, ...] = ()
+        self._beginning = b""  # of the head with the values in _begun
         self.paused = False
         """Whether there is something to ``drain``."""
 
@@ -62,13 +77,14 @@ class AnswerWriter:
     ) -> GatheredWrite | None:
         """Write an answer that has all of its ``parts``. Returns what is left to :meth:`finish`. Raises
         ``ConnectionError`` where the client is gone."""
-        self._check_client()
+        if self._transport.is_closing():
+            raise ConnectionResetError(_GONE)
         size = total_size(parts)
         bodiless = bodiless or not size
         framing = f"content-length: {size}\r\n"
         if answer.status in BODILESS:
             bodiless, framing = True, ""
-        head = head_of(answer.status, answer.headers, framing, minor, keep_alive)
+        head = self._head(answer, framing, minor, keep_alive)
         write = self._transport.write
         if bodiless:
             write(head)
@@ -79,6 +95,16 @@ class AnswerWriter:
             if not outgoing.write():
                 return outgoing
         return None
+
+    def _head(self, answer: HttpAnswer, framing: str, minor: int, keep_alive: bool) -> bytes:
+        """See ``head_of``. Answers on a connection often differ in their last header alone, Server-Timing."""
+        headers = answer.headers
+        begun = (answer.status, minor, *headers[:-1])
+        if begun != self._begun:
+            beginning = head_begin(answer.status, headers[:-1], minor)
+            # a long one is not kept
+            self._begun, self._beginning = begun if len(beginning) <= _KNOWN_BYTES else (), beginning
+        return self._beginning + head_end(headers[-1:], framing, minor, keep_alive)
 
     async def stream(
         self,
@@ -122,4 +148,4 @@ class AnswerWriter:
 
     def _check_client(self) -> None:
         if self._transport.is_closing():
-            raise ConnectionResetError("the client closed the connection")
+            raise ConnectionResetError(_GONE)
