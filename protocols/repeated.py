@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
+from interlingua.protocols.wire import Buffer
 from interlingua.schemas import Datatype, InferRequest, SharedMemoryRef, Signature
 
 MOST = 256
@@ -21,8 +22,8 @@ _USUAL_RANK = 8
 Described = tuple[str, Datatype, tuple[int, ...], int]
 """A tensor's name, datatype, shape and size in bytes."""
 
-Form = tuple[tuple[Described, ...], tuple[str, ...] | None]
-"""The inputs of a request, and the names of requested outputs; None for all."""
+Form = tuple[tuple[Described, ...], tuple[str, ...] | None, list[Buffer]]
+"""The inputs of a request, the names of requested outputs (None for all), and the data of the inputs."""
 
 
 def repeated_form(request: InferRequest) -> Form | None:
@@ -32,11 +33,13 @@ def repeated_form(request: InferRequest) -> Form | None:
         return None
     length = len(request.model) + len(request.version)
     described: list[Described] = []
+    contents: list[Buffer] = []
     for tensor in request.inputs:
         data, shape = tensor.data, tensor.shape
         if isinstance(data, SharedMemoryRef) or len(shape) > _USUAL_RANK:
             return None
         described.append((tensor.name, tensor.datatype, shape, len(data)))
+        contents.append(data)
         length += len(tensor.name) + _USUAL_RANK
     names: list[str] = []
     for output in request.outputs or ():
@@ -46,7 +49,7 @@ def repeated_form(request: InferRequest) -> Form | None:
         length += len(output.name)
     if length > LONGEST:
         return None
-    return tuple(described), None if request.outputs is None else tuple(names)
+    return tuple(described), None if request.outputs is None else tuple(names), contents
 
 
 class BySignature(Generic[T]):

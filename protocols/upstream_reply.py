@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from interlingua.protocols.wire import GrpcAnswer
 from interlingua.schemas import ErrorCode, InferenceError, bad_upstream
@@ -52,11 +52,11 @@ def grpc_error(answer: GrpcAnswer, codes: Mapping[int, ErrorCode]) -> InferenceE
     return InferenceError(code, message, details=details)
 
 
-def read_reply(read: Callable[[], T]) -> T:
-    """The result of ``read``. An error that blames the sender of a message blames the upstream here:
-    BAD_UPSTREAM."""
+def read_reply(read: Callable[..., T], *arguments: Any) -> T:
+    """The result of ``read(*arguments)``. An error that blames the sender of a message blames the upstream
+    here: BAD_UPSTREAM."""
     try:
-        return read()
+        return read(*arguments)
     except InferenceError as error:
         if error.code not in _FAULTS:
             raise

@@ -120,8 +120,8 @@ def encode_request(request: InferRequest, *, prefixed: bool = False) -> list[Buf
     """
     form = repeated_form(request)
     if form is not None and all(datatype is not Datatype.BYTES for _, datatype, *_ in form[0]):
-        leads = _request_leads(prefixed, *form)
-        return writer.interleaved(leads, [tensor.view for tensor in request.inputs])
+        inputs, names, contents = form
+        return writer.interleaved(_request_leads(prefixed, inputs, names), contents)
     config = request.parameters.get(CONFIG, "")
     if not isinstance(config, str):
         raise unrepresentable(f"parameter '{CONFIG}' must be text for GraphPipe, it is {config!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from interlingua.protocols.dialect import UpstreamCall
@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 Placements = Mapping[str, SharedMemoryRef]
 
+_NO_PLACEMENTS: Placements = {}
+
 
 @lru_cache(256)
 def model_path(model: str, version: str) -> str:
@@ -45,26 +47,28 @@ def infer_call(model: str, version: str, headers: Mapping[str, str], parts: list
     return HttpCall("POST", f"{model_path(model, version)}/infer", headers=headers, parts=parts)
 
 
-def http_answer(reply: HttpReply, read: Callable[[], T]) -> T:
-    """What ``read`` makes of an answer. Raises the upstream's own error for a status other than 200,
-    BAD_UPSTREAM for an answer that is not valid."""
+def http_answer(reply: HttpReply, read: Callable[..., T], *arguments: Any) -> T:
+    """The result of ``read(*arguments)`` on an answer. Raises the upstream's own error for a status other
+    than 200, BAD_UPSTREAM for an invalid answer."""
     if reply.status != 200:
         code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
         raise InferenceError(code, read_error(reply.status, reply.body))
-    return read_reply(read)
+    return read_reply(read, *arguments)
 
 
 def _encode(
     request: InferRequest, signature: Signature | None, *, binary: bool
 ) -> tuple[HttpCall, Placements]:
     headers, parts = encode_request(request, binary=binary)
-    placements = {output.name: output.placement for output in request.outputs or () if output.placement}
+    placements = _NO_PLACEMENTS
+    if request.outputs:
+        placements = {output.name: output.placement for output in request.outputs if output.placement}
     return infer_call(request.model, request.version, dict(headers), parts), placements
 
 
 def decode_infer(placements: Placements, reply: HttpReply) -> InferResponse:
     """The response in ``reply``. Raises as :func:`http_answer`."""
-    return http_answer(reply, lambda: decode_response(reply.headers, reply.body, placements))
+    return http_answer(reply, decode_response, reply.headers, reply.body, placements)
 
 
 INFER_CALL: UpstreamCall[HttpCall, HttpReply] = UpstreamCall(partial(_encode, binary=True), decode_infer)

@@ -38,7 +38,7 @@ from interlingua.protocols.oip.grpc_messages import (
     unwritable,
     write_parameters,
 )
-from interlingua.protocols.oip.known_messages import KnownAnswers, request_leads
+from interlingua.protocols.oip.known_messages import KnownAnswers, request_pieces
 from interlingua.protocols.oip.typed_contents import read_contents
 from interlingua.protocols.protobuf_message import parse, parse_split, unparsable
 from interlingua.protocols.protobuf_wire import interleaved, join, leads, split
@@ -148,9 +148,9 @@ def encode_call(
 
     Raises UNREPRESENTABLE naming the parameter, TOO_LARGE.
     """
-    known = request_leads(request)
-    if known is not None:
-        return _call(known, [tensor.view for tensor in request.inputs]), _NO_PLACEMENTS
+    pieces = request_pieces(request)
+    if pieces is not None:
+        return _call(pieces), _NO_PLACEMENTS
     contents: list[Buffer] = []
     placements: dict[str, SharedMemoryRef] = {}
     try:
@@ -173,15 +173,14 @@ def encode_call(
         rest = head.SerializeToString()
     except ValueError as error:
         raise unwritable(error) from error
-    return _call(leads(rest, RAW_INPUT, map(len, contents)), contents), placements
+    return _call(interleaved(leads(rest, RAW_INPUT, map(len, contents)), contents)), placements
 
 
-def _call(before: Sequence[bytes], contents: Sequence[Buffer]) -> GrpcRequest:
-    """The call of ``contents``, each with the bytes ``before`` it. A large message stays in pieces."""
-    first, *more = interleaved(before, contents)
-    if sum(map(len, more)) < _PIECES_BYTES:
-        return GrpcRequest(METHOD, b"".join((first, *more)))
-    return GrpcRequest(METHOD, first, parts=more)
+def _call(pieces: list[Buffer]) -> GrpcRequest:
+    """The call with a message of ``pieces``; a large one stays in them."""
+    if sum(map(len, pieces)) < _PIECES_BYTES:
+        return GrpcRequest(METHOD, b"".join(pieces))
+    return GrpcRequest(METHOD, pieces[0], parts=pieces[1:])
 
 
 @reader

@@ -142,8 +142,9 @@ def encode_request(request: InferRequest, *, binary: bool) -> Body:
     """
     form = repeated_form(request) if binary and request.inputs else None
     if form is not None:
-        headers, header = _request_header(*form)
-        return headers, [header, *[tensor.view for tensor in request.inputs]]
+        inputs, names, contents = form
+        headers, header = _request_header(inputs, names)
+        return headers, [header, *contents]
     document: dict[str, Any] = {"id": request.id} if request.id else {}
     parameters = join_parameters(request)
     # for streams, which this transport does not have

@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from interlingua.protocols.oip.grpc_messages import unwritable
-from interlingua.protocols.protobuf_wire import leads
+from interlingua.protocols.protobuf_wire import interleaved, leads
 from interlingua.protocols.repeated import LONGEST, MOST, Described, repeated_form
+from interlingua.protocols.wire import Buffer
 from interlingua.schemas import Datatype, InferRequest, InferResponse, Tensor
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.schemas.oip import MESSAGES
@@ -20,11 +21,14 @@ from interlingua.schemas.oip import MESSAGES
 _REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
 
 
-def request_leads(request: InferRequest) -> Sequence[bytes] | None:
-    """What precedes the bytes of each input of ``request`` in its message; None for a request of another
-    form. Raises UNREPRESENTABLE, TOO_LARGE."""
+def request_pieces(request: InferRequest) -> list[Buffer] | None:
+    """The message of ``request`` in pieces, large ones uncopied; None for a request of another form. Raises
+    UNREPRESENTABLE, TOO_LARGE."""
     form = repeated_form(request)
-    return None if form is None else _request_leads(request.model, request.version, *form)
+    if form is None:
+        return None
+    inputs, outputs, contents = form
+    return interleaved(_request_leads(request.model, request.version, inputs, outputs), contents)
 
 
 @lru_cache(MOST)

@@ -7,7 +7,7 @@ inference's answer the tensors are followed by a copy of the header ``NV-InferRe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import prod
 from typing import Any, TypeVar
 
@@ -114,17 +114,18 @@ def _body(message_type: Any, reply: HttpReply) -> Any:
 
 def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpCall, PendingCall]:
     form = None if signature is None else repeated_form(request)
-    key = request.model, request.version, form
+    key: Hashable = None
     if form is not None and signature is not None:
+        inputs, outputs, parts = form
+        key = request.model, request.version, inputs, outputs
         known = _CALLS.get(signature, key)
         if known is not None:
             path, headers, pending = known
-            parts: list[Buffer] = [tensor.view for tensor in request.inputs]
             return HttpCall("POST", path, _BINARY, headers, parts=parts), pending
     header, parts, pending = encode_request(request, signature)
     text = write_request_header(header)
     call = infer_call(request.model, request.version, _BINARY, text, parts)
-    if form is not None and signature is not None:
+    if key is not None and signature is not None:
         _CALLS.put(signature, key, (call.path, call.headers, pending))
     return call, pending
 
@@ -145,7 +146,7 @@ def decode_infer(pending: PendingCall, reply: HttpReply) -> InferResponse:
     given = reply.headers.get(RESPONSE.lower())
     if given is None:
         raise bad_upstream(f"the upstream answered without {RESPONSE}")
-    return read_reply(lambda: _read_infer(pending, given, reply))
+    return read_reply(_read_infer, pending, given, reply)
 
 
 def _read_infer(pending: PendingCall, given: str, reply: HttpReply) -> InferResponse:

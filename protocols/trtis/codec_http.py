@@ -121,9 +121,9 @@ def decode_request(
     )
     if position < len(body):
         raise invalid_tensor(f"unexpected additional input data for model '{model}'")
-    inputs = repeated_form(decoded)
-    if inputs is not None and len(text) <= _SHORT and not _has_texts(inputs[0]):
-        known = _Request(inputs[0], form.outputs, form.batch_size, len(body))
+    found = repeated_form(decoded)
+    if found is not None and len(text) <= _SHORT and not _has_texts(found[0]):
+        known = _Request(found[0], form.outputs, form.batch_size, len(body))
         _REQUESTS.put(signature, text, known)
     return decoded, TrtisHttpReplyForm(form, query_format(request) == "binary")
 

@@ -44,6 +44,10 @@ class DroppedFields:
     def note(self, request: InferRequest, upstream: str) -> None:
         """Count the dropped fields of ``request`` to ``upstream``. Raises UNREPRESENTABLE, with the field's
         name, if ``strict``."""
+        if not (
+            request.id or request.parameters or request.sequence or request.priority or request.timeout_us
+        ):
+            return
         for kind, thing in dropped_fields(request, self._carried):
             if self._strict and kind != "id":
                 raise unrepresentable(

@@ -260,7 +260,8 @@ class UpstreamModel(Target):
             return False
 
     async def signature(self, version: str = "") -> Signature:
-        return (await self._signatures.of(version)).ours
+        known = self._signatures.known(version) or await self._signatures.of(version)
+        return known.ours
 
     async def renew_signature(self, version: str = "") -> None:
         await self._signatures.renewed(version)

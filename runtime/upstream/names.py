@@ -41,13 +41,13 @@ class UpstreamNames:
             outputs = tuple(
                 [replace(each, name=names.get(each.name, each.name), classification=0) for each in outputs]
             )
-        inputs = renamed(request.inputs, self.inputs)
+        inputs = renamed(request.inputs, self.inputs) if self.inputs else request.inputs
         if request.model == remote and inputs is request.inputs and outputs is request.outputs:
             return request
         return request.redirected(remote, inputs, outputs)
 
     def answered(self, response: InferResponse) -> tuple[Tensor, ...]:
-        return renamed(response.outputs, self.outputs_back)
+        return renamed(response.outputs, self.outputs_back) if self.outputs_back else response.outputs
 
     def refuse_hidden(self, request: InferRequest) -> None:
         """Raise INVALID_TENSOR for a tensor under its upstream name, which clients do not know."""

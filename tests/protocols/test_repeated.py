@@ -186,7 +186,7 @@ def test_a_request_of_unusual_size_is_not_cached() -> None:
     deep = Tensor("a", Datatype.FP32, (1,) * 9, memoryview(bytes(4)))
     assert repeated_form(InferRequest("m", (deep,))) is None
     assert repeated_form(InferRequest("m" * 5000, ())) is None
-    assert repeated_form(InferRequest("m", (), ())) == ((), ())
+    assert repeated_form(InferRequest("m", (), ())) == ((), (), [])
 
 
 # --- requests of version 1, as a server

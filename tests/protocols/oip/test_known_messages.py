@@ -9,7 +9,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from interlingua.protocols.oip.codec_grpc import RESPONSE, decode_reply, encode_call
-from interlingua.protocols.oip.known_messages import KnownAnswers, request_leads
+from interlingua.protocols.oip.known_messages import KnownAnswers, request_pieces
 from interlingua.protocols.wire import GrpcAnswer
 from interlingua.schemas import (
     Datatype,
@@ -75,7 +75,7 @@ def test_a_repeated_request_has_its_own_bytes(values: list[float], outputs: Any)
 )
 def test_a_request_with_more_than_tensors_is_not_cached(fields: dict[str, Any]) -> None:
     request = InferRequest(**{"model": "m", "inputs": (tensor([1.0]),), **fields})
-    assert request_leads(request) is None
+    assert request_pieces(request) is None
 
 
 def test_a_large_message_stays_in_pieces() -> None:
