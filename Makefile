@@ -57,8 +57,9 @@ schemas-check: $(VENV)/.installed-dev ## fail if a generated artefact is stale
 fuzz: $(VENV)/.installed-dev ## the properties of `make test` with 20 times the examples (FUZZ_EXAMPLES=2000)
 	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),2000) $(BIN)/python -m pytest -m 'hypothesis and not peers' --timeout 3600
 
-soak: $(VENV)/.installed-dev ## load, unload and reload models 100 times under traffic (SOAK_ROUNDS=100)
-	SOAK_ROUNDS=$(or $(SOAK_ROUNDS),100) $(BIN)/python -m pytest tests/e2e/test_reload.py -k nothing_is_left \
+soak: $(VENV)/.installed-dev ## full rate between all dialects for 10 minutes, 100 reloads (SOAK_SECS=600 SOAK_ROUNDS=100)
+	SOAK_SECS=$(or $(SOAK_SECS),600) SOAK_ROUNDS=$(or $(SOAK_ROUNDS),100) $(BIN)/python -m pytest \
+		tests/e2e/test_soak.py tests/e2e/test_reload.py -k "nothing_grows or nothing_is_left" \
 		--timeout 3600 --capture no
 
 bench: $(VENV)/.installed-dev ## CPU per request vs. bare servers, batching vs. installed peers (BENCH_ARGS=--quick)

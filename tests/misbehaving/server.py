@@ -124,9 +124,10 @@ def received(sock: socket.socket, size: int) -> bytes:
 
 
 class Server:
-    """Its first connection misbehaves, all others answer ``well``."""
+    """Its first connection misbehaves (or ``every`` one), all others answer ``well``."""
 
-    def __init__(self, session: type[Session], behaviour: Behaviour) -> None:
+    def __init__(self, session: type[Session], behaviour: Behaviour, *, every: bool = False) -> None:
+        self._every = every
         self._session = session
         self._behaviour = behaviour
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -141,15 +142,15 @@ class Server:
                 sock, _ = self._listening.accept()
                 sock.settimeout(10)
                 self.accepted += 1
-                thread = threading.Thread(target=self._serve, args=(sock, self.accepted == 1))
+                thread = threading.Thread(target=self._serve, args=(sock, self._every or self.accepted == 1))
                 self._threads.append(thread)
                 thread.start()
 
-    def _serve(self, sock: socket.socket, first: bool) -> None:
+    def _serve(self, sock: socket.socket, misbehaves: bool) -> None:
         with sock, suppress(OSError):
             session = self._session(sock)
             sock.sendall(session.greeting)
-            if first:
+            if misbehaves:
                 self._behaviour(sock, 0 if self._behaviour is deaf else session.request())
             else:
                 while True:
