@@ -41,6 +41,8 @@ TARGET_PERCENT = 5.0
 
 _PLAIN, _MIRRORED = "plain", "mirrored"
 _DRAWS = 10_000
+_SETTLE_SECS = 0.1
+"""Most copies are over after this; a report costs the daemon as much as several requests."""
 
 
 def near(target: str, percent: float, repository: Path, model: str) -> dict[str, Any]:
@@ -134,8 +136,9 @@ class Bench:
         order = self._order(name, secs) | {"rate": rate, "seed": seed}
         before = self._near.own_cpu_secs()
         took = self._arrivals.drive(order)
+        time.sleep(_SETTLE_SECS)
         while self.report()["held"]["requests"]:
-            time.sleep(0.01)
+            time.sleep(_SETTLE_SECS)
         return took, (self._near.own_cpu_secs() - before) / len(took) * 1e6
 
     def report(self) -> dict[str, Any]:

@@ -15,6 +15,8 @@ import numpy as np
 
 from interlingua.schemas import Tensor
 
+_VIEWS = (np.ndarray, memoryview)
+
 
 def kept(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     return tuple(
@@ -30,6 +32,6 @@ def _is_shared(view: memoryview) -> bool:
     owner: object = view.obj
     if type(owner) is bytes:
         return False  # most are, and callers wait for this
-    while isinstance(owner, np.ndarray | memoryview):
+    while isinstance(owner, _VIEWS):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
     return isinstance(owner, mmap.mmap)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from interlingua.protocols.wire import REQUEST_ID
 from interlingua.runtime.target import Target
@@ -47,7 +47,10 @@ OnFindings = Callable[[Findings], None]
 
 
 class Judge(Protocol):
-    """Compares the answers of mirrored requests. Use on one event loop."""
+    """Compares the answers of mirrored requests. Use on one event loop. Copies may wait ``gather_secs`` for
+    others."""
+
+    gather_secs: ClassVar[float] = 0.0
 
     async def start(self) -> None:
         """Prepare ahead of the first copy. A failure is logged; the next copy retries."""
@@ -63,6 +66,8 @@ class Judge(Protocol):
 class LocalJudge:
     """A ``Judge`` on this event loop, for the mirror with ``options``. ``find`` looks up its model and raises
     NOT_FOUND if it is not served."""
+
+    gather_secs: ClassVar[float] = 0.0
 
     def __init__(self, options: MirrorOptions, find: Callable[[str], Target]) -> None:
         self._to = options.to

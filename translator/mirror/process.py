@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 from interlingua.protocols.wire import Buffer
 from interlingua.translator.config.options import Config
@@ -41,6 +41,9 @@ _RESTART_SECS = 5.0
 """The minimum time between two starts of the process."""
 
 _END_SECS = 5.0
+
+_GATHER_SECS, _MOST_COPIES = 0.002, 128
+"""Copies of one message: a mirror submits those of some milliseconds at once."""
 
 
 class JudgeProcess:
@@ -122,6 +125,8 @@ class JudgeProcess:
 class RemoteJudge:
     """A ``Judge`` in another process."""
 
+    gather_secs: ClassVar[float] = 0.02
+
     _process: JudgeProcess
     _mirror: int
 
@@ -153,7 +158,7 @@ class _Link(asyncio.Protocol):
         self.lost = self._closed = False
         self._reader = FindingsReader()
         self._in_flight: dict[int, _InFlight] = {}
-        self._outgoing: Gathered[tuple[int, Copy]] = Gathered(self._send_copies)
+        self._outgoing: Gathered[tuple[int, Copy]] = Gathered(self._send_copies, _GATHER_SECS, _MOST_COPIES)
         self._headers = headers
         self._transport: asyncio.WriteTransport
 

@@ -42,30 +42,42 @@ _SIZE = struct.Struct("<Q")
 _LARGE = 1 << 16
 """A tensor from this size on is sent after the marshalled part: a copy would cost more."""
 
-_GATHER_SECS = 0.01
-"""How long the first item waits for more: packing, sending and waking have a fixed cost."""
-
 _NO_HEADERS: Mapping[int, Sequence[str]] = {}
 
 _NAMES: Mapping[Datatype, str] = {datatype: name for name, datatype in DATATYPES.items()}
 
 
 class Gathered(Generic[T]):
-    """Batches items added within ``_GATHER_SECS`` into one call of ``send``. Use on one event loop."""
+    """Batches the items of ``secs``, or ``most`` of them, into one call of ``send``: every call has a fixed
+    cost. Use on one event loop."""
 
-    def __init__(self, send: Callable[[list[T]], None]) -> None:
+    def __init__(self, send: Callable[[list[T]], None], secs: float, most: int) -> None:
         self._send = send
+        self._secs = secs
+        self._most = most
         self._items: list[T] = []
+        self._timer: asyncio.Handle | None = None
+        self._soon = False
 
-    def add(self, item: T) -> None:
-        """Send ``item`` with the next batch, in order."""
-        if not self._items:
-            asyncio.get_running_loop().call_later(_GATHER_SECS, self._flush)
+    def add(self, item: T, *, soon: bool = False) -> None:
+        """Send ``item`` with the next batch, in order; ``soon``: at the end of this turn of the loop."""
         self._items.append(item)
+        soon = soon or not self._secs or len(self._items) >= self._most
+        if self._timer is None or (soon and not self._soon):
+            if self._timer is not None:
+                self._timer.cancel()
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_soon(self.flush) if soon else loop.call_later(self._secs, self.flush)
+            self._soon = soon
 
-    def _flush(self) -> None:
-        items, self._items = self._items, []
-        self._send(items)
+    def flush(self) -> None:
+        """Send what there is."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._items:
+            items, self._items = self._items, []
+            self._send(items)
 
 
 # --- copies

@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 _NICE = 10
 """On a saturated machine the process gets about a tenth of a normal process's share."""
 
+_GATHER_SECS, _MOST_FINDINGS = 0.05, 128
+"""Reading findings costs the daemon about as much as a request, whatever their number."""
+
 
 def main(descriptor: int) -> None:
     """Serve the socket ``descriptor``, whose first message is the configuration."""
@@ -60,7 +63,7 @@ async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: async
         for number, route in enumerate(config.routes)
         if route.mirror is not None and route.mirror.to in models
     }
-    found: Gathered[tuple[int, Findings]] = Gathered(partial(_send, writer))
+    found: Gathered[tuple[int, Findings]] = Gathered(partial(_send, writer), _GATHER_SECS, _MOST_FINDINGS)
     try:
         while True:
             marshalled, large = COPIES.unpack(await reader.readexactly(COPIES.size))
@@ -74,7 +77,8 @@ async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: async
 
 
 def _gather(found: Gathered[tuple[int, Findings]], mirror: int, findings: Findings) -> None:
-    found.add((mirror, findings))
+    # the next copy of a sequence waits for the result
+    found.add((mirror, findings), soon=bool(findings.sequences))
 
 
 def _send(writer: asyncio.StreamWriter, found: list[tuple[int, Findings]]) -> None:

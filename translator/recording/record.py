@@ -17,7 +17,8 @@ Place = tuple[str, int, int]
 that message."""
 
 
-@dataclass(frozen=True, slots=True)
+# not frozen: a mirror makes one for every copy, and frozen ones cost three times as much
+@dataclass(slots=True)
 class RecordedAnswer:
     """The answer to a request: one response, or a stream of them, or an error, which may also end a stream.
 
@@ -31,9 +32,9 @@ class RecordedAnswer:
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Record:
-    """A request, its answer, and the mirror's answer if a mirror recorded it.
+    """A request, its answer, and the mirror's answer if a mirror recorded it. Immutable by convention.
 
     ``began_unix_ns`` is when the request was read, in nanoseconds since 1970. ``dialect`` is the caller's,
     ``listener`` the listener's address. The context of ``request`` keeps only the trace and the timings;
@@ -56,8 +57,9 @@ class Record:
 
     @classmethod
     def of(cls, observed: Observed, mirrored: RecordedAnswer | None = None) -> Record:
+        since = time.monotonic_ns() - observed.ended if observed.ended else 0
         return cls(
-            time.time_ns() - observed.elapsed_ns,
+            time.time_ns() - since - observed.elapsed_ns,
             observed.request,
             observed.dialect,
             observed.listener,

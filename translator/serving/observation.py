@@ -38,7 +38,8 @@ class Observed:
     are the model's, in the caller's names, before outputs went to shared memory or were ranked: one, or those
     of a stream, the first ones if ``cut``. ``error`` replaced the answer, or ended the stream. ``elapsed_ns``
     is from the decoding to the last response. ``streamed``: the model executed a stream. ``max_batch_size``
-    is that of the signature that decoded the request, None if unknown.
+    is that of the signature that decoded the request, None if unknown. ``ended`` is the
+    ``time.monotonic_ns()`` of the hand-over to observers, 0 for now.
     """
 
     request: InferRequest
@@ -51,6 +52,7 @@ class Observed:
     streamed: bool = False
     cut: bool = False
     max_batch_size: int | None = None
+    ended: int = 0
 
 
 class Observer(Protocol):
@@ -147,6 +149,7 @@ class Observation:
 
     def publish(self) -> None:
         """Hand the complete request to the observers."""
+        self.observed.ended = time.monotonic_ns()
         for observer in self.observers:
             try:
                 observer.on_response(self.observed)

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ from interlingua.schemas import (
 from interlingua.translator.config.mirror import KeepOptions, MirrorOptions
 from interlingua.translator.mirror import Mirror, reports
 from interlingua.translator.mirror import judge as judging
-from interlingua.translator.mirror.judge import LocalJudge
+from interlingua.translator.mirror.comparison import Copy
+from interlingua.translator.mirror.findings import Findings
+from interlingua.translator.mirror.judge import LocalJudge, OnFindings
 from interlingua.translator.mirror.table import as_text
 from interlingua.translator.recording import listening
 from interlingua.translator.recording.files import RecordingReader
@@ -221,6 +224,92 @@ async def test_the_queue_is_bounded_by_bytes() -> None:
     model.open.set()
     await settled(looker)
     assert looker.report.held_bytes == 0
+    await looker.close()
+
+
+class Patient:
+    """A judge whose copies wait for others."""
+
+    gather_secs = 0.05
+
+    def __init__(self) -> None:
+        self.copies: list[Copy] = []
+
+    async def start(self) -> None:
+        """Nothing to prepare."""
+
+    def submit(self, copy: Copy, on_findings: OnFindings) -> None:
+        self.copies.append(copy)
+        on_findings(Findings.of(copy, None))
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def patient(**options: Any) -> tuple[Mirror, Patient]:
+    judge = Patient()
+    return Mirror(MirrorOptions.model_construct(to="other", **options), judge, "route", lambda: 0.0), judge
+
+
+async def test_copies_are_made_together_and_some_in_each_turn() -> None:
+    looker, judge = patient()
+    for value in range(40):
+        looker.on_response(answered(request(float(value)), tensor(1.0)))
+    await asyncio.sleep(0.01)
+    assert (judge.copies, looker.report.held) == ([], 40), "they wait for others, and count as held"
+    made = [0]
+    while looker.report.held:
+        await asyncio.sleep(0)
+        made.append(len(judge.copies))
+    assert max(after - before for before, after in pairwise(made)) <= 16
+    values = [copy.record.request.inputs[0].numpy()[0] for copy in judge.copies]
+    assert values == list(range(40)), "in the order of the answers"
+    await looker.close()
+
+
+@pytest.mark.parametrize("what", ["many", "large input", "large output", "sequence"])
+async def test_what_does_not_wait_for_others(what: str) -> None:
+    looker, judge = patient()
+    large = tensor(*[1.0] * 20_000)
+    asked = request(*[1.0] * 20_000) if what == "large input" else request(1.0)
+    if what == "sequence":
+        asked = request(1.0, sequence=Sequence(7, True, True))
+        assert looker.should_observe(asked)
+    for _ in range(64 if what == "many" else 1):
+        looker.on_response(answered(asked, large if what == "large output" else tensor(1.0)))
+    for _ in range(8):
+        await asyncio.sleep(0)
+    assert len(judge.copies) == (64 if what == "many" else 1)
+    assert looker.report.held == 0
+    await looker.close()
+
+
+async def test_the_queue_is_bounded_while_copies_wait() -> None:
+    looker, judge = patient(max_queue_requests=2, finish_secs=0.01)
+    judge.submit = lambda copy, _: judge.copies.append(copy)  # type: ignore[method-assign]
+    for value in range(5):
+        looker.on_response(answered(request(float(value)), tensor(1.0)))
+    looker._gathered.flush()
+    assert (looker.report.held, looker.report.dropped) == (2, {"queue": 3})
+    assert [copy.record.request.inputs[0].numpy()[0] for copy in judge.copies] == [0, 1], "the first ones"
+    looker.on_response(answered(request(9.0), tensor(1.0)))
+    await looker.close()
+    assert looker.report.dropped == {"queue": 4, "shutdown": 2}
+    assert looker.report.held == 0
+
+
+async def test_a_wait_takes_nothing_of_the_deadline_of_a_copy() -> None:
+    looker, judge = patient()
+    asked = request(1.0)
+    asked.context.deadline = time.monotonic() + 0.5
+    observed = answered(asked, tensor(1.0))
+    observed.ended = time.monotonic_ns()
+    looker.on_response(observed)
+    await asyncio.sleep(0.2)
+    (copy,) = judge.copies
+    began = observed.ended - observed.elapsed_ns
+    assert copy.secs == pytest.approx(asked.context.deadline - began / 1e9, abs=0.1)
+    assert time.time_ns() - copy.record.began_unix_ns >= 190_000_000
     await looker.close()
 
 
