@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from interlingua.schemas.bounded_text import MESSAGE_CHARS, shortened
+
 
 class ErrorCode(enum.Enum):
     """Why a request failed. ``value`` is a stable number, which GraphPipe carries in band; ``retryable``: the
@@ -82,9 +84,9 @@ SHARED_MEMORY_REGION = "shared_memory_region"
 class InferenceError(Exception):
     """A request that cannot be answered.
 
-    ``message`` names the tensor, key or option. ``origin`` is the model or upstream that failed, empty for an
-    error of the request itself. ``details`` are machine-readable (never tensor contents). ``begun``: a server
-    may have done some of the work, so the request must not be repeated.
+    ``message`` names the tensor, key or option, in bounded length (``bounded_text``). ``origin`` is the model
+    or upstream that failed, empty for an error of the request itself. ``details`` are machine-readable (never
+    tensor contents). ``begun``: a server may have done some of the work, so the request must not be repeated.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class InferenceError(Exception):
         details: Mapping[str, Any] | None = None,
         begun: bool = False,
     ) -> None:
+        message = shortened(message, MESSAGE_CHARS)
         super().__init__(message)
         self.code = code
         self.message = message

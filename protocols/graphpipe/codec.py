@@ -31,6 +31,7 @@ from interlingua.schemas import (
     malformed,
     unrepresentable,
 )
+from interlingua.schemas.bounded_text import listed
 from interlingua.schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
 
 CONFIG = "config"
@@ -199,7 +200,7 @@ def decode_response(body: Buffer, requested: OutputNames, signature: Signature |
         if len(names) != len(positions):
             raise bad_upstream(
                 f"the answer has {len(positions)} tensors without names where {len(names)} outputs were "
-                f"expected ({', '.join(names)}): {_ADVICE}"
+                f"expected ({listed(names)}): {_ADVICE}"
             )
         outputs = tuple(
             [

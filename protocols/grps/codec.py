@@ -27,6 +27,7 @@ from interlingua.schemas import (
     pack_bytes,
     unrepresentable,
 )
+from interlingua.schemas.bounded_text import listed
 
 _ONE_ELEMENT = frozenset({Kind.STR_DATA, Kind.BIN_DATA})
 _MAY_BE_EMPTY = frozenset({Kind.GTENSORS, Kind.GMAP, Kind.NDARRAY})
@@ -105,7 +106,7 @@ def _ndarray(form: GrpsReplyForm, outputs: Sequence[Tensor]) -> GenericTensor:
         refusal = "NDArray only support one tensor" if len(outputs) > 1 else "NDArray only support float32"
     fits = bool(outputs) and outputs[0].datatype is Datatype.FP32
     if not fits or (len(outputs) > 1 and not form.first_tensor_only):
-        found = ", ".join(f"'{output.name}' is {output.datatype.value}" for output in outputs)
+        found = listed(f"'{output.name}' is {output.datatype.value}" for output in outputs)
         raise unrepresentable(f"{refusal} ({found or 'there is no output'})")
     return write_tensor(outputs[0])
 

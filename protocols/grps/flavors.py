@@ -17,6 +17,7 @@ from interlingua.protocols.grps.message import Status, StatusFlag
 from interlingua.protocols.grps.options import PredictOptions
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import Deployment
+from interlingua.schemas.bounded_text import shortened
 
 _HTML = """\
 <!doctype html>
@@ -87,7 +88,7 @@ def _py_unread(why: str) -> HttpAnswer:
 def _cpp_unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
     if allowed:
         return _cpp_line(405, BrpcStatus.ENOMETHOD, f"Method {request.method} is not allowed")
-    return _cpp_line(404, BrpcStatus.ENOMETHOD, f"Fail to find method on `{request.path}'")
+    return _cpp_line(404, BrpcStatus.ENOMETHOD, f"Fail to find method on `{shortened(request.path)}'")
 
 
 def _cpp_unread(why: str) -> HttpAnswer:

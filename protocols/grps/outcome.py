@@ -6,6 +6,7 @@ belong to ``status``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from interlingua.protocols.dialect import Opened
@@ -14,6 +15,7 @@ from interlingua.protocols.grps.message import OK, GrpsMessage, Kind, Status, St
 from interlingua.protocols.grps.options import PredictOptions
 from interlingua.protocols.grps.status import failure
 from interlingua.schemas import Deployment, ErrorCode, InferenceError, Operation, Readiness
+from interlingua.schemas.bounded_text import shortened
 
 DONE = GrpsMessage(status=OK)
 
@@ -27,7 +29,7 @@ class StatusError(InferenceError):
 
     def __init__(self, status: Status, *, in_stream: bool = True) -> None:
         super().__init__(ErrorCode.MALFORMED, status.msg)
-        self.status = status
+        self.status = replace(status, msg=self.message)
         self.in_stream = in_stream
 
 
@@ -62,7 +64,7 @@ def failed(
         status = failure(error, flavor.name)
         if error.code is ErrorCode.NOT_FOUND and model:
             if operation in _INFERENCE:
-                status = Status(500, flavor.unknown_model.format(model), StatusFlag.FAILURE)
+                status = Status(500, flavor.unknown_model.format(shortened(model)), StatusFlag.FAILURE)
             elif operation is Operation.DEPLOYMENT:
                 status = Status(404, flavor.no_metadata, StatusFlag.FAILURE)
     return GrpsMessage(status=status)

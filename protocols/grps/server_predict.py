@@ -17,6 +17,7 @@ from interlingua.protocols.grps.options import PredictOptions, is_true, query_of
 from interlingua.protocols.grps.passthrough import PASSTHROUGH, Call
 from interlingua.protocols.wire import Buffer, Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
+from interlingua.schemas.bounded_text import shortened
 
 _JSON = "application/json"
 _OCTETS = "application/octet-stream"
@@ -79,7 +80,7 @@ class Predict:
         """``error`` in the form of the answer."""
         if self._options.whole_request:
             if opened is not None and opened.model and error.code is ErrorCode.NOT_FOUND:
-                error = InferenceError(error.code, self._flavor.unknown_model.format(opened.model))
+                error = InferenceError(error.code, self._flavor.unknown_model.format(shortened(opened.model)))
             return whole_request.fail(request, opened, error)
         operation, model = (opened.action.operation, opened.model) if opened else (None, "")
         message = outcome.failed(self._flavor, error, operation, model)

@@ -18,6 +18,7 @@ from interlingua.runtime.models.warmup import Warmup
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits
 from interlingua.runtime.scheduling.sequence_policy import SequenceBatching
 from interlingua.schemas import Signature, TensorSpec
+from interlingua.schemas.bounded_text import MESSAGE_CHARS, shortened
 from interlingua.schemas.datatypes import DATATYPES, Datatype
 
 DATATYPE_OF_TYPE: dict[str, Datatype] = {
@@ -42,7 +43,7 @@ class LoadError(Exception):
     version, ``config`` the stated ``inference.ModelConfig``, serialized, if it was readable."""
 
     def __init__(self, message: str, versions: Mapping[int, str] | None = None, config: bytes = b"") -> None:
-        super().__init__(message)
+        super().__init__(shortened(message, MESSAGE_CHARS))
         self.versions: Mapping[int, str] = versions or {}
         self.config = config
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.runtime.scheduling.sequence_policy import SequenceBatching
 from interlingua.schemas import Signature, TensorSpec
+from interlingua.schemas.bounded_text import listed
 
 
 def with_unseen(config: ModelConfig) -> ModelConfig:
@@ -64,7 +65,7 @@ def _check(path: Path, role: str, stated: dict[str, TensorSpec], found: tuple[Te
     for name, hidden in stated.items():
         spec = by_name.get(name)
         if spec is None:
-            names = ", ".join(f"'{each}'" for each in by_name)
+            names = listed(f"'{each}'" for each in by_name)
             raise LoadError(
                 f"{path}: sequence_batching names {role} '{name}', but the model's {role}s are {names}"
             )

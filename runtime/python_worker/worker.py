@@ -39,6 +39,9 @@ _NO_ROUNDS = (
 _GRACE_SECS = 30.0
 """How long a model may continue after the server is gone."""
 
+_TEXT_CHARS = 4096
+"""The longest text of an exception: the stack after it must begin within what clients see of an error."""
+
 _HERE = str(Path(__file__).parent)
 
 
@@ -372,7 +375,7 @@ def _error_text(error: BaseException) -> str:
         code = frame.f_code
         lines += f"  {code.co_filename}({numbers.get(frame, frame.f_lineno)}): {code.co_name}\n"
         frame = frame.f_back
-    text = _sendable(f"{type(error).__name__}: {error}")
+    text = _sendable(f"{type(error).__name__}: {error}"[:_TEXT_CHARS])
     return f"{text}\n\nAt:\n{lines}" if lines else text
 
 

@@ -9,6 +9,7 @@ checks the answer against the signature.
 from __future__ import annotations
 
 from interlingua.schemas import InferRequest, RequestedOutput, Signature, invalid_tensor, unsupported
+from interlingua.schemas.bounded_text import listed
 
 
 def naming_all(request: InferRequest, signature: Signature | None) -> InferRequest:
@@ -23,7 +24,7 @@ def naming_all(request: InferRequest, signature: Signature | None) -> InferReque
                 "order of the outputs: declare the model's signature, or ask for all outputs"
             )
         if name not in known:
-            raise invalid_tensor(f"the model has no output '{name}' (there are: {', '.join(known)})")
+            raise invalid_tensor(f"the model has no output '{name}' (there are: {listed(known)})")
     if not known:
         return request
     outputs = tuple([chosen.get(name) or RequestedOutput(name) for name in known])

@@ -35,6 +35,7 @@ from interlingua.schemas import (
     SharedMemoryRegion,
     TraceSettings,
 )
+from interlingua.schemas.bounded_text import listed
 from interlingua.translator.serving.observation import ByteBudget, Observer
 from interlingua.translator.serving.passed_copies import PassedCopies
 from interlingua.translator.serving.router import Router
@@ -256,10 +257,10 @@ def _controlled(request: OperationRequest) -> str:
         return models[0]
     if request.model in models:
         return request.model
-    listed = ", ".join(f"'{name}'" for name in models)
+    names = listed(f"'{name}'" for name in models)
     raise InferenceError(
         ErrorCode.UNSUPPORTED,
-        f"a route splits requests for model '{request.model}' among {listed}: "
+        f"a route splits requests for model '{request.model}' among {names}: "
         "load and unload each by its name",
     )
 

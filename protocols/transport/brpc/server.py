@@ -47,6 +47,7 @@ from interlingua.protocols.wire import (
     HttpHandler,
 )
 from interlingua.schemas import Context, InferenceError
+from interlingua.schemas.bounded_text import shortened
 
 MAX_REQUEST_BYTES = 64 << 20
 """The largest body that the original takes."""
@@ -281,8 +282,9 @@ class _Connection(SharedReceiver):
         if server.handler.offers(service, method):
             return None
         if "." in service or server.handler.knows(service):
-            return BrpcAnswer(code=BrpcStatus.ENOMETHOD, text=f"Fail to find method={service}/{method}")
-        return BrpcAnswer(code=BrpcStatus.ENOSERVICE, text=f"Fail to find service={service}")
+            text = f"Fail to find method={shortened(service)}/{shortened(method)}"
+            return BrpcAnswer(code=BrpcStatus.ENOMETHOD, text=text)
+        return BrpcAnswer(code=BrpcStatus.ENOSERVICE, text=f"Fail to find service={shortened(service)}")
 
     def _unpack(self, request: BrpcRequest, meta: Meta) -> BrpcAnswer | None:
         """Leave the attachment out of the message and decompress it, or say why that cannot be."""
