@@ -1,10 +1,12 @@
 """Log lines on standard error: text, or one JSON object per line.
 
 A message is a noun phrase; its fields are ``extra={"facts": {...}}``. Text appends them as ``key=value``,
-JSON has them next to ``event``."""
+JSON has them next to ``event``. Fields may come from clients, so a line has no character that a terminal or a
+reader of lines would obey: line breaks, control and format characters are escaped."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -19,11 +21,15 @@ class _Text(logging.Formatter):
     iso8601 = False
 
     def format(self, record: logging.LogRecord) -> str:
-        shown = "".join(f" {key}={value}" for key, value in _facts(record).items())
+        shown = escaped("".join(f" {key}={value}" for key, value in _facts(record).items()))
         moment = datetime.fromtimestamp(record.created, UTC)
         time = moment.isoformat(timespec="milliseconds") if self.iso8601 else moment.strftime("%H:%M:%S")
-        line = f"{time} {record.levelname.lower():7} {record.getMessage()}{shown}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = f"{time} {record.levelname.lower():7} {escaped(record.getMessage())}{shown}"
+        if not record.exc_info:
+            return line
+        # indented, so that no line of an exception's text looks like one of the log
+        trace = self.formatException(record.exc_info).split("\n")
+        return "\n".join((line, *(f"  {escaped(each)}" for each in trace)))
 
 
 class _Json(logging.Formatter):
@@ -37,7 +43,26 @@ class _Json(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        try:
+            shown = orjson.dumps(line, default=str).decode()
+        except TypeError:  # unpaired surrogates
+            return json.dumps(line, default=str)
+        if shown.isprintable():
+            return shown
+        # those that JSON need not escape, all of them in strings
+        return "".join(each if each.isprintable() else _json_escape(each) for each in shown)
+
+
+def escaped(text: str) -> str:
+    """``text`` with every character that is not printable as Python's escape."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def _json_escape(character: str) -> str:
+    number = ord(character)
+    return f"\\u{number:04x}" if number < 0x10000 else json.dumps(character)[1:-1]
 
 
 def set_up(level: str, form: Literal["text", "json"]) -> None:

@@ -309,7 +309,7 @@ class _Model:
 
 def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
     """Serve one model on a socket, with the three pages that are shared with the server."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # a handler, because to ignore a signal would be inherited by what the model starts
         signal.signal(number, lambda *_: None)
     for descriptor in (sock, slots, inputs, outputs):

@@ -1,4 +1,4 @@
-"""Runs in the foreground until SIGTERM or SIGINT."""
+"""Runs in the foreground until SIGTERM, SIGHUP or SIGINT."""
 
 from __future__ import annotations
 

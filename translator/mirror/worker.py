@@ -33,7 +33,7 @@ _GATHER_SECS, _MOST_FINDINGS = 0.05, 128
 def main(descriptor: int) -> None:
     """Serve the socket ``descriptor``, whose first message is the configuration."""
     # the daemon ends this process by closing the socket; a terminal sends its signals to both
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     tune_allocator()
     loop.run(_serve(socket.socket(fileno=descriptor)))

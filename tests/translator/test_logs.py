@@ -1,0 +1,77 @@
+"""Log lines with text of clients: one line each, and nothing that a terminal obeys."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pytest
+
+from interlingua.translator import logs
+
+HOSTILE = ["\n", "\r", "\r\n", "\x1b[2J", "\u2028", "\u2029", "\0", "\x7f", "\x85", "\x9b2J", "\u202e", "\ud800", "\U000e0001"]  # fmt: skip
+FORGED = "12:00:00 info    all is well"
+
+log = logging.getLogger("interlingua.test")
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def written(
+    capsys: pytest.CaptureFixture[str], form: Literal["text", "json"], *args: Any, **more: Any
+) -> str:
+    logs.set_up("info", form)
+    log.warning(*args, **more)
+    shown = capsys.readouterr().err
+    assert shown.endswith("\n")
+    return shown[:-1]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("place", ["message", "argument", "field", "key", "within a field"])
+def test_text_lines_are_escaped(capsys: pytest.CaptureFixture[str], hostile: str, place: str) -> None:
+    text = f"model{hostile}{FORGED}"
+    line = {
+        "message": lambda: written(capsys, "text", text),
+        "argument": lambda: written(capsys, "text", "failed: %s", text),
+        "field": lambda: written(capsys, "text", "failed", extra={"facts": {"model": text}}),
+        "key": lambda: written(capsys, "text", "failed", extra={"facts": {text: 1}}),
+        "within a field": lambda: written(
+            capsys, "text", "failed", extra={"facts": {"error": ValueError(text)}}
+        ),
+    }[place]()
+    assert line.isprintable()
+    assert ascii(hostile)[1:-1] in line and FORGED in line
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_json_lines_are_escaped(capsys: pytest.CaptureFixture[str], hostile: str) -> None:
+    text = f"model{hostile}{FORGED}"
+    line = written(capsys, "json", text, extra={"facts": {"model": text}})
+    assert line.isprintable()
+    document = json.loads(line)
+    assert document["event"] == document["model"] == text
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_exceptions_cannot_forge_a_line(capsys: pytest.CaptureFixture[str], hostile: str) -> None:
+    try:
+        raise ValueError(f"no model{hostile}{FORGED}")
+    except ValueError:
+        first, *trace = written(capsys, "text", "failed", exc_info=True).split("\n")
+    assert first.endswith("failed") and trace
+    assert all(each.isprintable() and each.startswith("  ") for each in trace)
+
+
+def test_usual_text_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    line = written(capsys, "text", "loaded", extra={"facts": {"model": "modèle 模型", "count": 3}})
+    assert line.endswith(" warning loaded model=modèle 模型 count=3")
