@@ -121,7 +121,7 @@ def _observed(copy: PassedCopy) -> Observed:
     request: InferRequest = copy.decode(signature).request
     request.inputs = kept(request.inputs)
     observed = Observed(request, copy.answered_by, copy.dialect, copy.listener, elapsed_ns=copy.elapsed_ns)
-    observed.max_batch_size = signature.max_batch_size
+    observed.max_batch_size, observed.ended = signature.max_batch_size, copy.began + copy.elapsed_ns
     if copy.failure is not None:
         observed.error = mapped_error(copy.failure)
     elif passed.response is not None:

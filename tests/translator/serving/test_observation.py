@@ -385,7 +385,7 @@ def passing(
 
 async def test_what_is_observed_passes_through() -> None:
     """The observer gets what it would get of a decoded message, after the caller has its answer."""
-    looker, server = Looker(), Server(reply())
+    looker, server, began = Looker(), Server(reply()), time.monotonic_ns()
     service, handler = passing(server, looker)
     answer = await handler.serve(GrpcRequest(INFER, message()))
     assert server.sent == [message()] and answer.message == reply().message
@@ -399,6 +399,7 @@ async def test_what_is_observed_passes_through() -> None:
     assert (response.model, response.version, response.id) == ("m", "3", "seven")
     assert response.outputs[0].numpy().tolist() == [1, 1, 1, 1]
     assert seen.error is None and seen.elapsed_ns > 0 and not seen.streamed
+    assert began <= seen.ended - seen.elapsed_ns < seen.ended <= time.monotonic_ns()
     assert service.copies.budget.free == ByteBudget().free
 
 
