@@ -235,8 +235,11 @@ async def test_messages_that_pass_unread_carry_headers_too(monkeypatch: pytest.M
 
     monkeypatch.setattr(Upstream, "forward", forward)
     async with servers() as behind, daemon(behind) as addresses:
+        # the first one finds the server's flavor, and is decoded
         assert (await by_grpc(addresses["grpc"], "grpc", SENT)).well
-        assert passed == ["grpc"] and behind.arrived("grpc") == [CARRIED]
+        assert not passed
+        assert (await by_grpc(addresses["grpc"], "grpc", SENT)).well
+        assert passed == ["grpc"] and behind.arrived("grpc") == [CARRIED, CARRIED]
 
 
 async def test_streams_carry_headers() -> None:
