@@ -19,6 +19,9 @@ _JOINED_BYTES = 1 << 16
 _RESERVED_BYTES = 64 << 20
 """How much is reserved at first; a larger body is copied as it grows."""
 
+_COPIED_BYTES = 1 << 14
+"""Up to this size a copy of a body costs less than a view, and keeps nothing else in memory."""
+
 _MAX_LINE_BYTES = 1 << 12
 """The longest line before a chunk, extensions included."""
 
@@ -30,6 +33,13 @@ _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f
 
 class BodyError(ValueError):
     """The chunked coding of a body is malformed (RFC 9112, 7.1)."""
+
+
+def body_in(data: bytes | bytearray, at: int, length: int) -> Buffer:
+    """The body of ``length`` bytes in ``data[at:]``, which contains all of it."""
+    if length > _COPIED_BYTES and type(data) is bytes:
+        return memoryview(data)[at : at + length]
+    return bytes(data[at : at + length])
 
 
 class SizedBody:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 
-from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody
+from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody, body_in
 from interlingua.protocols.transport.http1.headers import (
     END,
     HeaderProbe,
@@ -135,7 +135,7 @@ class RequestReader:
         at += len(headers.raw)
         length = headers.length
         if 0 <= length <= len(data) - at:
-            self.body = bytes(data[at : at + length])
+            self.body = body_in(data, at, length)
             at += length
             self.state = TRANSITIONS[self.state][REQUEST]
         else:

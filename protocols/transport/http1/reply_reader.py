@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody, UnchunkedBody
+from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody, UnchunkedBody, body_in
 from interlingua.protocols.transport.http1.headers import HeaderProbe, HeadersError
 from interlingua.protocols.transport.http1.reply_headers import (
     CHUNKED,
@@ -205,7 +205,7 @@ class ReplyReader:
         self.headers = headers
         length = 0 if self._bodiless else headers.length
         if not self._streamed and 0 <= length <= len(data) - at:
-            self.body, self.complete = bytes(data[at : at + length]), True
+            self.body, self.complete = body_in(data, at, length), True
             self.state = REPLY_TRANSITIONS[self.state][COMPLETE if headers.keep_alive else LAST]
             return at + length < len(data)
         if length == CHUNKED:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlingua.protocols.transport.http1 import body as http1_body
-from interlingua.protocols.transport.http1.body import BodyError, ChunkedBody, SizedBody
+from interlingua.protocols.transport.http1.body import BodyError, ChunkedBody, SizedBody, body_in
 
 BEHIND = b"GET /next"
 
@@ -125,3 +125,11 @@ def test_only_one_error_comes_out(noise: bytes) -> None:
     body = ChunkedBody()
     with suppress(BodyError):
         body.feed(noise, 0)
+
+
+def test_a_large_body_in_one_piece_is_not_copied() -> None:
+    data = b"head" + bytes(range(256)) * 256 + b"next"
+    body = body_in(data, 4, 1 << 16)
+    assert (isinstance(body, memoryview), body == data[4:-4], memoryview(body).readonly) == (True, True, True)
+    assert body_in(data, 4, 16) == data[4:20]
+    assert isinstance(body_in(bytearray(data), 4, 1 << 16), bytes)
