@@ -4,6 +4,7 @@ the caller gets, what the server gets, and which messages are refused."""
 from __future__ import annotations
 
 import asyncio
+import atexit
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,10 @@ Wire = tuple[str, str]
 
 wires = pytest.mark.parametrize("wire", PASSING, ids="/".join)
 unhurried = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+
+# a loop for each example would take half of the time
+_LOOP = asyncio.Runner()
+atexit.register(_LOOP.close)
 
 
 def capability(wire: Wire) -> Any:
@@ -64,7 +69,7 @@ def exchanges(draw: st.DrawFn, wire: Wire, *, strings: bool = True) -> tuple[Bri
 
 def both(bridge: Bridge, message: Any, reply: Any, request: InferRequest) -> Outcome:
     """The outcome of passing; asserts that decoding has the same."""
-    passed, decoded = (asyncio.run(bridge.ask(message, reply, passing=passing)) for passing in (True, False))
+    passed, decoded = (_LOOP.run(bridge.ask(message, reply, passing=passing)) for passing in (True, False))
     assert not decoded.passed
     bridge.agreed(request, passed, decoded)
     return passed
@@ -114,7 +119,7 @@ def test_observers_get_the_same(wire: Wire, data: st.DataObject) -> None:
         reply = with_bytes(reply, lambda body: body[: data.draw(st.integers(0, len(body)))])
     message = bridge.message(request)
     passed, decoded = (
-        asyncio.run(bridge.ask(message, reply, passing=passing, observed=True)) for passing in (True, False)
+        _LOOP.run(bridge.ask(message, reply, passing=passing, observed=True)) for passing in (True, False)
     )
     assert passed.observed == decoded.observed and len(decoded.observed) <= 1
     bridge.agreed(request, passed, decoded)
