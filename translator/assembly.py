@@ -127,15 +127,14 @@ def load_local(config: Config, progress: Progress | None = None) -> Loaded:
 def local_models(config: Config) -> list[tuple[ModelSource, tuple[str | int, ...]]]:
     """The sources of local models, each with its place in ``config``, or that of its repository. Raises
     ``LoadError`` for an unreadable repository."""
-    limits = _limits(config)
     found: dict[str, tuple[ModelSource, tuple[str | int, ...]]] = {
         source.name: (source, ("model_repository", number))
         for number, repository in enumerate(config.model_repository)
-        for source in find_models(Path(repository.path), repository.load, limits)
+        for source in find_models(Path(repository.path), repository.load, _limits(config, repository))
     }
     for name, model in config.models.items():
         if model.backend is not None:
-            found[name] = _source(name, model, limits), ("models", name)
+            found[name] = _source(name, model, _limits(config)), ("models", name)
         else:
             found.pop(name, None)
     return list(found.values())
@@ -146,7 +145,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     tap cannot be opened."""
     upstreams, remote = upstream_models(config)
     cache = ResponseCache(config.server.response_cache_bytes) if config.server.response_cache_bytes else None
-    repositories = [_repository(each, _limits(config)) for each in config.model_repository]
+    repositories = [_repository(each, _limits(config, each)) for each in config.model_repository]
     models: dict[str, Target] = {**loaded.models, **remote}
     catalog = ModelCatalog(models, loaded.failed, repositories, config.models, cache)
     mirrors = mirror.build(config, catalog.find)
@@ -192,9 +191,12 @@ def _service(config: Config, catalog: ModelCatalog, routes: list[Route]) -> Serv
     )
 
 
-def _limits(config: Config) -> Limits:
-    """The limits of models that state none."""
-    return replace(DEFAULT_LIMITS, inline_run_us=config.server.max_inline_run_us)
+def _limits(config: Config, repository: RepositoryOptions | None = None) -> Limits:
+    """The limits of models that state none, those in ``repository`` if it is given."""
+    server, limits = config.server, DEFAULT_LIMITS
+    if repository is not None:
+        limits = replace(limits, override_instances=repository.max_override_instances)
+    return replace(limits, inline_run_us=server.max_inline_run_us, instances=server.max_instances)
 
 
 def _repository(options: RepositoryOptions, limits: Limits) -> Repository:

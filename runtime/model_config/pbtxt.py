@@ -263,12 +263,20 @@ def _version_policy(message: Any) -> VersionPolicy:
     return VersionPolicy(latest=message.latest.num_versions or 1)
 
 
+_MOST_INSTANCES = 4096
+"""The most instances that are listed at all: counts come from clients too."""
+
+
 def _instance_groups(groups: Sequence[Any]) -> list[list[str]]:
     """A device for each instance of each group, "" for an unstated one."""
     devices: list[list[str]] = []
+    total = 0
     for group in groups:
         if group.count < 0:
             raise ValueError(f"instance_group has count {group.count}, must be 0 or more")
+        total += max(group.count, 1) * max(len(group.gpus), 1)
+        if total > _MOST_INSTANCES:
+            raise ValueError(f"instance_group has {total} instances, more than {_MOST_INSTANCES}")
         each = [""]
         if group.kind == group.KIND_GPU:
             # on every GPU where none is named

@@ -17,9 +17,18 @@ from interlingua.schemas import Datatype, InferenceError, InferRequest, Tensor
 FOLDER = "warmup"
 """The folder of sample files, in the model's folder."""
 
+MAX_RUNS = 10_000
+"""The most runs of all samples of a model."""
+
+MAX_SAMPLE_BYTES = 1 << 30
+"""The most memory of all samples of a model. Clients may override ``model_warmup`` too."""
+
 _SEED = 0
 _WORD = 8
 """The length of a random element of BYTES."""
+
+_TEXT_BYTES = 64
+"""The memory of such an element, as a Python object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +65,27 @@ def read_samples(
 ) -> tuple[WarmupSample, ...]:
     """The requests to ``model`` that ``warmups`` state; ``batched``: shapes begin with a batch. Skips a batch
     of 0, like Triton. Blocks. Raises ``ValueError`` naming the sample and the input: a free dimension, a
-    missing file or one of the wrong size, a batch for a model without one."""
+    missing file or one of the wrong size, a batch for a model without one, samples above the limits."""
+    _check_sizes(warmups)
     return tuple(
         WarmupSample(warmup.name, _request(model, folder, warmup, batched), warmup.count)
         for warmup in warmups
         if warmup.batch_size
     )
+
+
+def _check_sizes(warmups: tuple[Warmup, ...]) -> None:
+    """Raise ``ValueError`` for samples above ``MAX_RUNS`` and ``MAX_SAMPLE_BYTES``, before they are made."""
+    runs = nbytes = 0
+    for warmup in warmups:
+        runs += warmup.count
+        for each in warmup.inputs:
+            elements = math.prod(max(dimension, 0) for dimension in each.shape) * warmup.batch_size
+            nbytes += elements * (each.datatype.itemsize or _TEXT_BYTES)
+        if runs > MAX_RUNS:
+            raise ValueError(f"sample '{warmup.name}': {runs} runs, more than {MAX_RUNS}")
+        if nbytes > MAX_SAMPLE_BYTES:
+            raise ValueError(f"sample '{warmup.name}': {nbytes} bytes, more than {MAX_SAMPLE_BYTES}")
 
 
 def _request(model: str, folder: Path, warmup: Warmup, batched: bool) -> InferRequest:

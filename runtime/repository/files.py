@@ -174,6 +174,7 @@ def load_model(source: ModelSource, before: Target | None = None) -> Target:
     except OSError as error:
         raise LoadError(str(error)) from error
     backend_name, backend = _backend(source, where, config, found)
+    _check_instances(source, where, config, len(config.version_policy.choose(found)))
     instances = 0 if backend.inline else config.instances or backend.instances or default_instances()
     if config.sequence_batching is not None:
         # each has slots of its own, so none is there unasked
@@ -255,6 +256,17 @@ def needed_models(source: ModelSource) -> tuple[str, ...]:
 def needs(config: ModelConfig) -> tuple[str, ...]:
     """The models of an ensemble's steps, each once."""
     return tuple(dict.fromkeys(step.model for step in config.ensemble))
+
+
+def _check_instances(source: ModelSource, where: Path, config: ModelConfig, versions: int) -> None:
+    """Raise ``LoadError`` for more instances than the limits permit, unless the operator states a number."""
+    if source.instances:
+        return
+    count, limit, key = config.instances, source.limits.instances, "max_instances"
+    if source.config is not None and count * versions > source.limits.override_instances:
+        count, limit, key = count * versions, source.limits.override_instances, "max_override_instances"
+    if count > limit:
+        raise LoadError(f"{where}: instance_group has {count} instances, more than {key} permits ({limit})")
 
 
 def _unchanged(model: Target, origin: Origin) -> dict[int, Version]:

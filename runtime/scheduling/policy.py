@@ -50,12 +50,16 @@ class DynamicBatching:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of a model: ``queue_requests`` and ``queue_bytes`` waiting, ``concurrent`` requests waiting
-    or running, 0 for no limit. Runs of up to ``inline_run_us`` may be on the event loop, 0 for none."""
+    or running, 0 for no limit. Runs of up to ``inline_run_us`` may be on the event loop, 0 for none. A
+    configuration states at most ``instances``; one that a client provides at most ``override_instances``, for
+    all its versions together."""
 
     queue_requests: int = 10_000
     queue_bytes: int = 1 << 30
     concurrent: int = 0
     inline_run_us: int = 200
+    instances: int = 64
+    override_instances: int = 16
 
 
 DEFAULT_LIMITS = Limits()

@@ -51,6 +51,9 @@ class RepositoryOptions(Section):
     """The parts of a model that a client may override when it loads the model: none, its configuration, or
     its files too. Files are programs if the backend runs programs: allow them only to clients that you
     would let write into the folder."""
+    max_override_instances: Annotated[int, Field(ge=1)] = 16
+    """The maximum number of instances, of all versions together, in a configuration that a client provides. A
+    load with more is refused."""
     load: str | tuple[str, ...] = "*"
     """The models to load at start, and to poll with `control: poll`: `"*"` for all, or a list of names."""
 

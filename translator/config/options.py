@@ -67,6 +67,9 @@ class ServerOptions(Section):
     0 is no cache."""
     shared_memory: SharedMemoryOptions = Field(default_factory=SharedMemoryOptions)
     """Tensors in shared memory instead of messages."""
+    max_instances: Annotated[int, Field(ge=1)] = 64
+    """The maximum number of instances that the configuration of a model in a repository may state. A model
+    with more does not load. `instances` under `models` is not limited."""
     max_inline_run_us: Annotated[int, Field(ge=0)] = 200
     """The longest run of a local model on the event loop instead of in a thread, in microseconds; 0 for none.
     Only for ONNX models on the CPU; runs are measured."""
