@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import cast
 
 import numpy as np
 
+from interlingua.protocols.transport.turns import TURN_SECS
 from interlingua.protocols.wire import Buffer
 
 SHARED_BYTES = 1 << 18
@@ -41,7 +43,17 @@ class SharedReceiver(asyncio.BufferedProtocol):
             self.direct_received(nbytes)
             return
         arrived = self._space[:nbytes]
-        self.data_received(bytes(arrived) if nbytes <= _COPIED_BYTES else arrived)
+        if nbytes <= _COPIED_BYTES:
+            self.data_received(bytes(arrived))
+            return
+        began = monotonic()
+        self.data_received(arrived)
+        if monotonic() - began > TURN_SECS:
+            self.end_turn()
+
+    def end_turn(self) -> None:
+        """Let other connections go on first; see ``turns``."""
+        raise NotImplementedError
 
     def data_received(self, data: Buffer) -> None:
         """Take ``data``, which changes when this method has returned unless it is ``bytes``."""

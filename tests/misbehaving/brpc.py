@@ -56,6 +56,8 @@ def half(correlation_id: int) -> bytes:
     return answer_frame(correlation_id, bytes(100))[:-50]
 
 
+GZIP_BOMB, ZLIB_BOMB = gzip.compress(bytes(16 * LIMIT), 1), zlib.compress(bytes(16 * LIMIT), 1)
+
 BRPC: dict[str, Misbehaviour] = {
     "garbage": (sending(b"\0\1\2garbage" * 100), {BAD}),
     "HTTP": (sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), {BAD}),
@@ -83,11 +85,11 @@ BRPC: dict[str, Misbehaviour] = {
     "an unknown compression": (sending(lambda each: answer_frame(each, b"x", compress_type=77)), {BAD}),
     "no gzip": (sending(lambda each: answer_frame(each, b"x", compress_type=2)), {BAD}),
     "a gzip bomb": (
-        sending(lambda each: answer_frame(each, gzip.compress(bytes(16 * LIMIT)), compress_type=2)),
+        sending(lambda each: answer_frame(each, GZIP_BOMB, compress_type=2)),
         {LARGE},
     ),
     "a zlib bomb": (
-        sending(lambda each: answer_frame(each, zlib.compress(bytes(16 * LIMIT)), compress_type=3)),
+        sending(lambda each: answer_frame(each, ZLIB_BOMB, compress_type=3)),
         {LARGE},
     ),
     "an attachment of 2 GiB": (sending(lambda each: answer_frame(each, attachment_size=2**31 - 1)), {BAD}),

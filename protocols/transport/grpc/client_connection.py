@@ -14,6 +14,7 @@ from interlingua.protocols.transport.h2.client import ClientConnection
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.received import SharedReceiver
 from interlingua.protocols.transport.sockets import send_at_once
+from interlingua.protocols.transport.turns import end_turn
 from interlingua.protocols.transport.write_batch import WriteBatch
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode
@@ -76,6 +77,10 @@ class GrpcClientConnection(SharedReceiver):
         connection.receive(data)
         if connection.closed:
             self._end()
+
+    def end_turn(self) -> None:
+        """See ``SharedReceiver``."""
+        end_turn(self.loop, self._transport, lambda: True)
 
     def pause_writing(self) -> None:
         """The server reads too slowly: queue requests."""

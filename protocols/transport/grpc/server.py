@@ -29,6 +29,7 @@ from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, 
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import send_at_once
 from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.transport.turns import end_turn
 from interlingua.protocols.transport.write_batch import WriteBatch
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler
 
@@ -141,6 +142,10 @@ class _Connection(SharedReceiver):
             self._close()
         elif self._draining and connection.preface_received and not connection.ping_pending:
             self._refuse_new()
+
+    def end_turn(self) -> None:
+        """See ``SharedReceiver``."""
+        end_turn(self.loop, self._transport, lambda: not self._connection.sender.paused)
 
     def pause_writing(self) -> None:
         """The client reads its answers too slowly: read no more of its calls."""

@@ -42,7 +42,8 @@ class Sender:
         self.initial_window = DEFAULT_WINDOW
         self.max_frame_size = DEFAULT_FRAME_BYTES
         self.window = DEFAULT_WINDOW
-        self._paused = False
+        self.paused = False
+        """Whether the peer reads too slowly."""
         self.ready: dict[Stream, None] = {}
         """Streams with queued data, in turn. A stream without a window leaves until its window grows."""
 
@@ -50,11 +51,11 @@ class Sender:
 
     def pause(self) -> None:
         """The socket's buffer is full: queue data."""
-        self._paused = True
+        self.paused = True
 
     def resume(self) -> None:
         """The socket's buffer has room again."""
-        self._paused = False
+        self.paused = False
         self.flush()
 
     # called by streams
@@ -65,7 +66,7 @@ class Sender:
         """Send a complete message: a field block, the pieces of the body, ``size`` bytes together, and
         trailers, which an answer has and a request has not."""
         number, largest = stream.id, self.max_frame_size
-        if size <= self.window and size <= stream.send_window and size <= largest and not self._paused:
+        if size <= self.window and size <= stream.send_window and size <= largest and not self.paused:
             self.window -= size
             stream.trailers = trailers
             pieces = (
@@ -151,7 +152,7 @@ class Sender:
 
     def flush(self) -> None:
         """Send queued data within the windows, streams in turn."""
-        while self.ready and self.window > 0 and not self._paused:
+        while self.ready and self.window > 0 and not self.paused:
             stream = next(iter(self.ready))
             del self.ready[stream]
             size = min(stream.queued, stream.send_window, self.window, _TURN_BYTES)

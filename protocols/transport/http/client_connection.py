@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import AsyncIterator, Callable, Sequence
+from time import monotonic
 from typing import cast
 
 from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
@@ -16,6 +17,7 @@ from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reply_headers import ReplyHeaders
 from interlingua.protocols.transport.http1.reply_reader import BODY, IDLE, ReplyReader
 from interlingua.protocols.transport.sockets import JOINED_BYTES, send_at_once
+from interlingua.protocols.transport.turns import SMALL_BYTES, TURN_SECS, end_turn
 from interlingua.protocols.wire import Buffer
 
 Received = asyncio.Future[tuple[ReplyHeaders, Buffer]]
@@ -69,7 +71,7 @@ class HttpClientConnection(asyncio.Protocol):
             self.abort()
             return
         self.heard = True
-        reader = self.reader
+        received, reader = monotonic(), self.reader
         begun = reader.state is BODY
         try:
             reader.receive(data)
@@ -79,6 +81,8 @@ class HttpClientConnection(asyncio.Protocol):
             self._fail(self._errors.broken_off() if begun else self._errors.foreign(str(error)))
         else:
             self._advance()
+        if len(data) > SMALL_BYTES and monotonic() - received > TURN_SECS:
+            end_turn(self._loop, self._transport, lambda: not self._held)
 
     def eof_received(self) -> None:
         """The server has closed its side, which may end an answer."""

@@ -29,6 +29,7 @@ from interlingua.protocols.transport.http1.headers import HeadersError, RequestH
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD, RequestReader
 from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
+from interlingua.protocols.transport.turns import SMALL_BYTES, TURN_SECS, end_turn
 from interlingua.protocols.wire import NO_PARAMS, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import CancelToken, Context, InferenceError
 
@@ -69,7 +70,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read headers or a body, or keep what precedes the answer."""
-        reader = self._reader
+        received, reader = monotonic(), self._reader
         state = reader.state
         if state is IDLE:
             self._begin(data)
@@ -81,6 +82,8 @@ class HttpConnection(asyncio.Protocol):
             if self._reading:
                 self._reading = False
                 self._transport.pause_reading()
+        if len(data) > SMALL_BYTES and monotonic() - received > TURN_SECS:
+            end_turn(self._loop, self._transport, lambda: self._reading)
 
     def eof_received(self) -> bool:
         """The client has closed its side. Whether the connection stays open, for an answer and no longer."""

@@ -30,6 +30,8 @@ _MAX_TRAILER_BYTES = 1 << 16
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?")
 
+_SMALL_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,3})\r\n").match
+
 
 class BodyError(ValueError):
     """The chunked coding of a body is malformed (RFC 9112, 7.1)."""
@@ -178,6 +180,8 @@ class ChunkedBody:
 
     def feed(self, data: bytes | bytearray, at: int) -> int:
         """Take the bytes of the body from ``data[at:]``. Returns where they end. Raises ``BodyError``."""
+        if not self._left and not self._line and self._trailer_bytes is None:
+            at = self._small_chunks(data, at)
         while at < len(data) and not self.complete:
             at = self._chunk(data, at) if self._left else self._next_line(data, at)
         return at
@@ -189,6 +193,20 @@ class ChunkedBody:
     def take(self) -> bytes:
         """The bytes that have arrived since the last time."""
         return self._pieces.take()
+
+    def _small_chunks(self, data: bytes | bytearray, at: int) -> int:
+        """Read the small chunks at ``at`` that are complete: a peer may send thousands at once."""
+        gathered = bytearray()
+        while found := _SMALL_CHUNK(data, at):
+            begin = found.end()
+            end = begin + int(found[1], 16)
+            if data[end : end + 2] != b"\r\n" or end == begin:
+                break
+            gathered += data[begin:end]
+            at = end + 2
+        if gathered:
+            self._pieces.add(gathered)
+        return at
 
     def _chunk(self, data: bytes | bytearray, at: int) -> int:
         wanted = self._left - 2
