@@ -38,7 +38,14 @@ RESERVED_PREFIX = "triton_python_backend_shm_region_"
 """The prefix of keys that Triton's Python backend reserves."""
 
 
+MAX_REGIONS = 1024
+"""The default limit on the number of regions."""
+
+MAX_BYTES = 16 << 30
+"""The default limit on their size together."""
+
 _internal = partial(InferenceError, ErrorCode.INTERNAL)
+_overloaded = partial(InferenceError, ErrorCode.OVERLOADED)
 
 
 def is_used(request: InferRequest) -> bool:
@@ -51,19 +58,29 @@ def is_used(request: InferRequest) -> bool:
 
 
 class SharedMemory:
-    """The registered regions by name, one table for the whole server."""
+    """The registered regions by name, one table for the whole server: at most ``max_regions`` (each holds a
+    file descriptor) of ``max_bytes`` together."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_regions: int = MAX_REGIONS, max_bytes: int = MAX_BYTES) -> None:
         self._regions: dict[str, _Region] = {}
+        self._max_regions = max_regions
+        self._max_bytes = max_bytes
 
     def register(self, region: SharedMemoryRegion) -> None:
         """Open and map ``region``. Raises ALREADY_EXISTS for a used name, INVALID_TENSOR for an invalid key,
-        INTERNAL for an object that cannot be opened or is too small."""
+        INTERNAL for an object that cannot be opened or is too small, OVERLOADED above a limit."""
         if region.name in self._regions:
             raise InferenceError(
                 ErrorCode.ALREADY_EXISTS, f"shared memory region '{region.name}' already in manager"
             )
-        self._regions[region.name] = _Region(region)
+        if len(self._regions) >= self._max_regions:
+            raise _overloaded(f"{self._max_regions} shared memory regions exist, as max_regions permits")
+        mapped = _Region(region)
+        nbytes = sum(each.described.byte_size for each in self._regions.values()) + region.byte_size
+        if nbytes > self._max_bytes:
+            limit = f"more than max_bytes permits ({self._max_bytes})"
+            raise _overloaded(f"shared memory regions would have {nbytes} bytes, {limit}")
+        self._regions[region.name] = mapped
 
     def unregister(self, name: str | None = None) -> None:
         """Remove region ``name``, or all. An unknown region is ignored."""

@@ -31,6 +31,7 @@ from interlingua.runtime.repository.files import (
 )
 from interlingua.runtime.repository.polling import Poller
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits
+from interlingua.runtime.shared_memory import SharedMemory
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.attributes import Attributes
 from interlingua.runtime.upstream.dropped_fields import DroppedFields
@@ -186,6 +187,7 @@ def _service(config: Config, catalog: ModelCatalog, routes: list[Route]) -> Serv
         ready_when_empty=server.ready_when_empty,
         online=not server.start_offline,
         id=server.id,
+        shared_memory=SharedMemory(server.shared_memory.max_regions, server.shared_memory.max_bytes),
         shared_memory_for=server.shared_memory.allow,
         log=LogBook(logs.settings(server.log_level), logs.apply),
     )

@@ -326,3 +326,33 @@ def test_a_request_that_uses_none_is_left_alone(memory: SharedMemory) -> None:
         assert not is_used(InferRequest("m", (tensor,), outputs))
     assert is_used(given("r", 0, 16))
     assert is_used(InferRequest("m", (tensor,), placed(SharedMemoryRef("r", 0, 8))))
+
+
+# limits
+
+
+def test_regions_are_limited_in_number(make: Make) -> None:
+    memory = SharedMemory(max_regions=2)
+    key = make(bytes(8))
+    memory.register(SharedMemoryRegion("a", key, 0, 8))
+    memory.register(SharedMemoryRegion("b", key, 0, 8))
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(InferenceError, match="2 shared memory regions exist, .* max_regions") as caught:
+        memory.register(SharedMemoryRegion("c", key, 0, 8))
+    assert caught.value.code is ErrorCode.OVERLOADED
+    assert len(os.listdir("/proc/self/fd")) == before
+    memory.unregister("a")
+    memory.register(SharedMemoryRegion("c", key, 0, 8))
+    assert [region.name for region in memory.status()] == ["b", "c"]
+
+
+def test_regions_are_limited_in_size_together(make: Make) -> None:
+    memory = SharedMemory(max_bytes=20)
+    key = make(bytes(16))
+    memory.register(SharedMemoryRegion("a", key, 0, 16))
+    with pytest.raises(InferenceError, match=r"24 bytes, more than max_bytes permits \(20\)") as caught:
+        memory.register(SharedMemoryRegion("b", key, 0, 8))
+    assert caught.value.code is ErrorCode.OVERLOADED
+    memory.register(SharedMemoryRegion("b", key, 0, 4))
+    memory.unregister()
+    memory.register(SharedMemoryRegion("b", key, 0, 16))

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.section import Bytes, Seconds, Section, Text
+from interlingua.runtime.shared_memory import MAX_BYTES, MAX_REGIONS
 from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.references import (
@@ -43,6 +44,11 @@ class SharedMemoryOptions(Section):
     """The clients that may use it: callers from a loopback address or over a unix socket, all, or none.
     Such a client can read and write any shared memory that this process can open. A proxy on this machine
     makes its clients look local."""
+    max_regions: Annotated[int, Field(ge=1)] = MAX_REGIONS
+    """The maximum number of registered regions; each takes a file descriptor. Further registrations are
+    refused."""
+    max_bytes: Bytes = MAX_BYTES
+    """The maximum size of registered regions together. Further registrations are refused."""
 
 
 class ServerOptions(Section):
