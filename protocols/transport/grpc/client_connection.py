@@ -75,12 +75,19 @@ class GrpcClientConnection(SharedReceiver):
         self.heard += 1
         connection = self.connection
         connection.receive(data)
+        self.direct = connection.space
         if connection.closed:
             self._end()
 
     def end_turn(self) -> None:
         """See ``SharedReceiver``."""
         end_turn(self.loop, self._transport, lambda: True)
+
+    def direct_received(self, count: int) -> None:
+        """More of a message."""
+        self.heard += 1
+        self.connection.received(count)
+        self.direct = self.connection.space
 
     def pause_writing(self) -> None:
         """The server reads too slowly: queue requests."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-
 from interlingua.protocols.content_coding import inflate
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.transport.received import unfilled
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError
 
@@ -49,16 +48,17 @@ class MessageError(Exception):
 
 class MessageReader:
     """For one call: ``coding`` is the compression of messages with the compressed flag, ``limit`` the largest
-    size of a message, before and after decompression. A ``Sink``: ``space`` is where the next bytes of the
-    message belong, except the last one."""
+    size of a message, before and after decompression. A ``Sink``, except for the last byte of a message."""
+
+    __slots__ = ("_coding", "_compressed", "_limit", "_prefix", "_size", "buffer", "end", "filled")
 
     def __init__(self, coding: str, limit: int | None) -> None:
         self._coding = coding
         self._limit = limit
         self._prefix = b""
-        self._compressed = 0
-        self._size = self._end = 0
-        self._buffer = self.space = _NOTHING
+        self._compressed = self._size = 0
+        self.buffer = _NOTHING
+        self.filled = self.end = 0
 
     @property
     def partial(self) -> bool:
@@ -76,17 +76,15 @@ class MessageReader:
                 if len(self._prefix) < PREFIX_BYTES:
                     break
                 self._begin()
-            filled = self._end - len(self.space)
+            filled = self.filled
             upto = max(start, min(start + self._size - filled, stop))
             after = filled + upto - start
-            if after > len(self._buffer):
+            if after > len(self.buffer):
                 self._allocate(filled, after)
-            self._buffer[filled:after] = view[start:upto]
-            start = upto
+            self.buffer[filled:after] = view[start:upto]
+            start, self.filled = upto, after
             if after == self._size:
                 yield self._whole()
-            else:
-                self.space = self._buffer[after : self._end]
 
     def _begin(self) -> None:
         self._compressed, self._size = PREFIX.unpack(self._prefix)
@@ -100,15 +98,14 @@ class MessageReader:
     def _allocate(self, filled: int, needed: int) -> None:
         """Get a buffer for at least ``needed`` bytes; the first ``filled`` are there already."""
         size = min(self._size, max(_CLAIMED_BYTES, _GROWTH * needed))
-        buffer = np.empty(size, np.uint8).data  # not filled with zeros
-        buffer[:filled] = self._buffer[:filled]
-        self._buffer, self._end = buffer, min(size, self._size - 1) if self._size else 0
-        self.space = buffer[filled : self._end]
+        buffer = unfilled(size)
+        buffer[:filled] = self.buffer[:filled]
+        self.buffer, self.filled, self.end = buffer, filled, min(size, self._size - 1) if self._size else 0
 
     def _whole(self) -> Buffer:
-        message = self._buffer.toreadonly()
-        self._buffer = self.space = _NOTHING
-        self._prefix, self._end = b"", 0
+        message = self.buffer.toreadonly()
+        self.buffer = _NOTHING
+        self._prefix, self.filled, self.end = b"", 0, 0
         if not self._compressed & 1:
             return message
         try:

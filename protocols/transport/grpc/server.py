@@ -138,6 +138,7 @@ class _Connection(SharedReceiver):
             return  # input is read and thrown away
         connection = self._connection
         connection.receive(data)
+        self.direct = connection.space
         if connection.closed:
             self._close()
         elif self._draining and connection.preface_received and not connection.ping_pending:
@@ -146,6 +147,12 @@ class _Connection(SharedReceiver):
     def end_turn(self) -> None:
         """See ``SharedReceiver``."""
         end_turn(self.loop, self._transport, lambda: not self._connection.sender.paused)
+
+    def direct_received(self, count: int) -> None:
+        """More of a message."""
+        self._silent = False
+        self._connection.received(count)
+        self.direct = self._connection.space
 
     def pause_writing(self) -> None:
         """The client reads its answers too slowly: read no more of its calls."""

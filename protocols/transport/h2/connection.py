@@ -89,6 +89,15 @@ class H2Connection(Generic[H]):
         except H2Error as fault:
             self.on_fault(fault)
 
+    @property
+    def space(self) -> memoryview | None:
+        """Where the next bytes belong, followed by :meth:`received`; None if they are for :meth:`receive`."""
+        return None if self.closed else self._frames.space
+
+    def received(self, count: int) -> None:
+        """``count`` bytes have been written into the space."""
+        self._frames.received(count)
+
     def ping(self) -> None:
         """Send a PING."""
         self.ping_pending = True

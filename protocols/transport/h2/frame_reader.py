@@ -37,6 +37,9 @@ FRAME_BYTES = 1 << 20
 
 _MAX_CONTROL = MAX_FIELD_BLOCK + 256
 
+_DIRECT_BYTES = 1 << 16
+"""The least that a DATA frame must lack to be received into its message's buffer."""
+
 
 class NotHttp2Error(H2Error):
     """The first bytes are not the peer's connection preface (RFC 9113, 3.4)."""
@@ -94,6 +97,23 @@ class FrameReader:
         if position < len(data) and not self._handler.closed:
             self._rest = bytes(data[position:] if position else data)
 
+    @property
+    def space(self) -> memoryview | None:
+        """Where the next bytes belong if they are data in the middle of a message; None if :meth:`feed` takes
+        them. The last byte of a frame is for :meth:`feed`, which ends the frame."""
+        stream, left = self._inside, self._left - self._padding - 1
+        if left < _DIRECT_BYTES or stream is None or stream.closed or stream.sink is None:
+            return None
+        sink = stream.sink
+        until = min(sink.filled + left, sink.end)
+        return sink.buffer[sink.filled : until] if until - sink.filled >= _DIRECT_BYTES else None
+
+    def received(self, count: int) -> None:
+        """``count`` bytes have been written into the space."""
+        assert self._inside is not None and self._inside.sink is not None, "there was space"  # noqa: S101, PT018
+        self._inside.sink.filled += count
+        self._left -= count
+
     def _cut(self, data: Buffer) -> int:
         """Handle whole frames, and DATA as it arrives: up to which position."""
         handler, end, position = self._handler, len(data), 0
@@ -118,9 +138,9 @@ class FrameReader:
                 if stream is None:
                     continue
                 sink = stream.sink
-                if sink is not None and not flags and 0 < size < len(sink.space):
-                    sink.space[:size] = view[start:stop]
-                    sink.space = sink.space[size:]
+                if sink is not None and not flags and size and (after := sink.filled + size) < sink.end:
+                    sink.buffer[sink.filled : after] = view[start:stop]
+                    sink.filled = after
                 else:
                     handler.on_data(stream, data, start, stop, bool(flags & END_STREAM))
             elif size > FRAME_BYTES:

@@ -26,7 +26,7 @@ from interlingua.protocols.wire import Buffer
 _JOINED_BYTES = 1 << 14
 """Up to this size, joining the pieces of a message costs less than writing each."""
 
-_TURN_BYTES = 1 << 18
+_TURN_BYTES = 1 << 19
 """How much one stream sends before the next one has its turn."""
 
 
@@ -174,12 +174,19 @@ class Sender:
         self._guard.idle_frames = self._guard.resets = 0
         ends = stream.ending and size == stream.queued and not stream.trailers
         number, largest = stream.id, self.max_frame_size
+        full = data_header(largest, number)
         written: list[Buffer] = []
         room = 0
         for piece in stream.take(size):
             place, end = 0, len(piece)
             while place < end:
                 if not room:
+                    while size > largest and (after := place + largest) <= end:
+                        written += full, piece[place:after]
+                        place = after
+                        size -= largest
+                    if place == end:
+                        break
                     room = min(size, largest)
                     size -= room
                     written.append(data_header(room, number, END_STREAM if ends and not size else 0))

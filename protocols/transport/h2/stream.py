@@ -14,10 +14,12 @@ from interlingua.protocols.wire import Buffer
 
 
 class Sink(Protocol):
-    """Where data in the middle of a message goes without a call: to the start of ``space``, which is then
-    shortened."""
+    """Where data in the middle of a message goes without a call: to ``buffer[filled:end]``; ``filled`` then
+    grows."""
 
-    space: memoryview
+    buffer: memoryview
+    filled: int
+    end: int
 
 
 class Stream:
@@ -28,7 +30,7 @@ class Stream:
     sent all of its message; ``half_closed_local``: we have. ``closed``: nothing is sent or received any more.
     ``window_held``: send no WINDOW_UPDATE for now. ``queued``: bytes in the send queue. ``ending``: the queue
     ends our message, followed by ``trailers``, a field block, unless they are empty. A DATA frame that fits
-    the ``sink`` does not reach :meth:`data_received`.
+    the ``sink`` with room to spare does not reach :meth:`data_received`.
     """
 
     __slots__ = (

@@ -565,7 +565,7 @@ class TestStreamedRequests:
 class TestMisbehavingServers:
     async def test_memory_follows_what_has_come_not_what_is_claimed(self) -> None:
         def buffered(call: Any) -> int:
-            return len(call.sink._buffer)
+            return len(call.sink.buffer)
 
         claim = headers(1) + frame(DATA, 0, 1, struct.pack(">BL", 0, 2**31 - 1) + bytes(1000))
         async with scripted(saying(claim)) as server, client(server.address) as sender:
