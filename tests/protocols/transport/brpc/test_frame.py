@@ -373,3 +373,27 @@ def test_user_fields_that_are_not_text_do_no_harm(entry: bytes, expected: dict[s
 def test_what_is_no_trace_has_no_numbers(traceparent: str) -> None:
     (data,) = write_request(SERVICE, "M", 7, b"", 0, {"traceparent": traceparent})
     assert set(fields(fields(bytes(data)[12:])[1][0])) == {1, 2}  # type: ignore[arg-type]
+
+
+@given(st.lists(st.integers(0, 300_000), min_size=1, max_size=6), st.integers(1, 400_000))
+def test_frames_out_of_a_buffer_that_changes(sizes: list[int], cut: int) -> None:
+    payloads = [bytes([index + 1]) * size for index, size in enumerate(sizes)]
+    stream = memoryview(b"".join(request_frame("Predict", payload) for payload in payloads))
+    shared = memoryview(bytearray(cut))
+    reader, found, place = BrpcFrameReader(), [], 0
+    while place < len(stream):
+        space = reader.space
+        into = shared if space is None else space
+        count = min(len(into), cut, len(stream) - place)
+        into[:count] = stream[place : place + count]
+        place += count
+        if space is None:
+            reader.feed(shared[:count])
+        else:
+            reader.received(count)
+        while (frame := reader.next()) is not None:
+            found.append(frame.payload)
+        reader.keep()
+        shared[:] = bytes(cut)
+    assert found == payloads
+    assert not reader.partial
