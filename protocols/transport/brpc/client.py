@@ -25,6 +25,7 @@ from interlingua.protocols.transport.brpc.frame import (
 from interlingua.protocols.transport.connect import UnsentError, connect
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
+from interlingua.protocols.transport.turns import end_turn
 from interlingua.protocols.transport.write_batch import WriteBatch
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, Buffer, ConnectionFailedError
 from interlingua.schemas import ErrorCode, InferenceError
@@ -242,6 +243,10 @@ class _Connection(SharedReceiver):
         self._reader.feed(data)
         self._settle()
         self._reader.keep()
+
+    def end_turn(self) -> None:
+        """See ``SharedReceiver``."""
+        end_turn(self.loop, self._transport, lambda: True)
 
     def direct_received(self, count: int) -> None:
         """More of a large frame."""

@@ -37,6 +37,7 @@ from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, 
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
+from interlingua.protocols.transport.turns import end_turn
 from interlingua.protocols.transport.write_batch import WriteBatch
 from interlingua.protocols.wire import (
     BrpcAnswer,
@@ -168,6 +169,11 @@ class _Connection(SharedReceiver):
         self._frames.feed(data)
         self._advance()
         self._frames.keep()
+
+    def end_turn(self) -> None:
+        """See ``SharedReceiver``."""
+        if self._first is None:  # else the connection may have another protocol by now
+            end_turn(self._loop, self._transport, lambda: self._backlog.reading)
 
     def direct_received(self, count: int) -> None:
         """More of a large frame."""
