@@ -17,6 +17,8 @@ from interlingua.protocols.transport.address import Address, Url
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors, unsendable
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 
+_INTERNAL = grpc.StatusCode.INTERNAL.value[0]
+
 LARGEST_MESSAGE = 2**31 - 1
 
 _NOBODY_THERE = ("failed to connect to all addresses", "errors resolving", "dns resolution failed")
@@ -74,6 +76,8 @@ class GrpcioClient:
             raise unsendable(request) from fault
         finally:
             await channel.end()
+        if message is None:  # the server gave status OK without a whole message
+            return GrpcAnswer(code=_INTERNAL, details="the answer to a unary call has no message")
         return GrpcAnswer(message)
 
     async def stream(

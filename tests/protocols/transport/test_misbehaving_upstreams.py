@@ -132,3 +132,28 @@ async def test_a_misbehaving_upstream_costs_its_own_connection(transport: str, n
         assert max(steps) < BLOCKED_SECS, max(steps)
         assert server.accepted <= 3
     assert resident_kib() - before < GROWTH_KIB
+
+
+LIBRARY_CASES = [
+    case for case in CASES if case[0] == "http" or (case[0] == "grpc" and "endless" not in case[1])
+]
+"""grpcio's channels may outlive a flood."""
+
+REFUSED_BY_LIBRARY = {("http", "garbage behind an answer")}
+"""Where the native client has an answer already."""
+
+
+@pytest.mark.parametrize(
+    ("transport", "name"), LIBRARY_CASES, ids=[f"{each[0]}: {each[1]}" for each in LIBRARY_CASES]
+)
+async def test_the_library_engines_fail_where_the_native_ones_do(transport: str, name: str) -> None:
+    """With an error of some kind in time. Which one is a matter of the library: grpcio ignores floods until the
+    deadline, and tells a broken rule of HTTP/2 as UNKNOWN or INTERNAL."""
+    behaviour, outcomes = MISBEHAVING[transport][1][name]
+    async with misbehaving(transport, name, "library") as (client, _):
+        began = time.monotonic()
+        outcome, _ = await outcome_of(client, request(transport, 16 * MIB if behaviour is deaf else 64))
+        assert time.monotonic() - began < DEADLINE_SECS + SLACK_SECS
+    if (transport, name) not in REFUSED_BY_LIBRARY:
+        assert (outcome is None) <= (None in outcomes), outcome
+        assert (outcome is not None) <= (outcomes != {None}), outcome
