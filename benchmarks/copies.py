@@ -47,7 +47,8 @@ async def _copies(path: Path, messages: dict[K, Any]) -> dict[K, float]:
 async def _held(handlers: list[Any], message: Any, nbytes: int) -> int:
     """The most bytes that were held beside what was there before. The first run is for what stays."""
     most = 0
-    body = b"" if isinstance(message, GrpcRequest) else b"".join(message.parts)  # as it arrives
+    # as it arrives
+    body = bytes(message.whole) if isinstance(message, GrpcRequest) else b"".join(message.parts)
     for _ in range(2):
         gc.collect()
         tracemalloc.start()
@@ -61,7 +62,7 @@ async def _held(handlers: list[Any], message: Any, nbytes: int) -> int:
 
 async def _serve(handlers: list[Any], message: Any, body: bytes) -> object:
     if isinstance(message, GrpcRequest):
-        answer = await handlers[1].handlers["grpc"].serve(GrpcRequest(message.method, bytes(message.whole)))
+        answer = await handlers[1].handlers["grpc"].serve(GrpcRequest(message.method, body))
         if answer.code:
             raise RuntimeError(f"{message.method} was answered {answer.code}: {answer.details}")
         return answer
