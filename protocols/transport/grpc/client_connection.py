@@ -75,7 +75,8 @@ class GrpcClientConnection(SharedReceiver):
         self.heard += 1
         connection = self.connection
         connection.receive(data)
-        self.direct = connection.space
+        if connection.frames.inside is not None:
+            self.direct = connection.space
         if connection.closed:
             self._end()
 

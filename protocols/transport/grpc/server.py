@@ -138,7 +138,8 @@ class _Connection(SharedReceiver):
             return  # input is read and thrown away
         connection = self._connection
         connection.receive(data)
-        self.direct = connection.space
+        if connection.frames.inside is not None:
+            self.direct = connection.space
         if connection.closed:
             self._close()
         elif self._draining and connection.preface_received and not connection.ping_pending:

@@ -66,7 +66,7 @@ class H2Connection(Generic[H]):
         self._write = write
         self._headers = HeaderDecoder(interpret)
         self._guard = FloodGuard()
-        self._frames = FrameReader(self, self._guard, preface)
+        self.frames = FrameReader(self, self._guard, preface)
         self._stream_window, self._connection_window = stream_window, connection_window
         self.streams: dict[int, Stream] = {}
         self.sender = Sender(write, self.streams, self._guard)
@@ -85,18 +85,18 @@ class H2Connection(Generic[H]):
         if self.closed:
             return
         try:
-            self._frames.feed(data)
+            self.frames.feed(data)
         except H2Error as fault:
             self.on_fault(fault)
 
     @property
     def space(self) -> memoryview | None:
         """Where the next bytes belong, followed by :meth:`received`; None if they are for :meth:`receive`."""
-        return None if self.closed else self._frames.space
+        return None if self.closed else self.frames.space
 
     def received(self, count: int) -> None:
         """``count`` bytes have been written into the space."""
-        self._frames.received(count)
+        self.frames.received(count)
 
     def ping(self) -> None:
         """Send a PING."""

@@ -80,7 +80,7 @@ class FrameReader:
         # the DATA frame under way, or the frame to be skipped: bytes still to come, and the stream that takes
         # them
         self._left = self._padding = 0
-        self._inside: Stream | None = None
+        self.inside: Stream | None = None
         self._inside_ends = False
         # the field block under way
         self._block = bytearray()
@@ -101,7 +101,7 @@ class FrameReader:
     def space(self) -> memoryview | None:
         """Where the next bytes belong if they are data in the middle of a message; None if :meth:`feed` takes
         them. The last byte of a frame is for :meth:`feed`, which ends the frame."""
-        stream, left = self._inside, self._left - self._padding - 1
+        stream, left = self.inside, self._left - self._padding - 1
         if left < _DIRECT_BYTES or stream is None or stream.closed or stream.sink is None:
             return None
         sink = stream.sink
@@ -110,8 +110,8 @@ class FrameReader:
 
     def received(self, count: int) -> None:
         """``count`` bytes have been written into the space."""
-        assert self._inside is not None and self._inside.sink is not None, "there was space"  # noqa: S101, PT018
-        self._inside.sink.filled += count
+        assert self.inside is not None and self.inside.sink is not None, "there was space"  # noqa: S101, PT018
+        self.inside.sink.filled += count
         self._left -= count
 
     def _cut(self, data: Buffer) -> int:
@@ -150,7 +150,7 @@ class FrameReader:
                     break  # the pad length comes first (6.1)
                 position = self._begin_data(data, start, end, size, flags, number)
             elif kind > CONTINUATION:
-                self._inside, self._left, self._padding = None, size, 0
+                self.inside, self._left, self._padding = None, size, 0
                 handler.on_control(kind, flags, number, b"")
                 position = self._resume(data, start, end)
             elif size > _MAX_CONTROL:
@@ -219,14 +219,14 @@ class FrameReader:
             start += 1
             size -= 1
         self._left, self._padding = size, padding
-        self._inside, self._inside_ends = stream, bool(flags & END_STREAM)
+        self.inside, self._inside_ends = stream, bool(flags & END_STREAM)
         return self._resume(data, start, end)
 
     def _resume(self, data: Buffer, start: int, end: int) -> int:
         """Hand over what is here of the frame under way: up to which position."""
         stop = min(end, start + self._left)
         self._left -= stop - start
-        stream = self._inside
+        stream = self.inside
         if stream is not None and not stream.closed:
             # the part that precedes the padding
             until = max(start, min(stop, stop + self._left - self._padding))
@@ -235,7 +235,7 @@ class FrameReader:
             elif until > start:
                 stream.data_received(data, start, until, False)
         if not self._left:
-            self._inside = None
+            self.inside = None
         return stop
 
 
