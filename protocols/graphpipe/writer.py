@@ -45,6 +45,7 @@ IO = tuple[bytes, bytes, tuple[int, ...], int]
 
 _KEPT_HEADS = 512
 _KEPT_TEXT = 4096
+_KEPT_DIMENSIONS = 4096
 
 _U32 = struct.Struct("<I")
 _TENSOR = struct.Struct("<iIIB3x")  # vtable, shape, data or strings, type
@@ -77,8 +78,10 @@ def infer_request(
 ) -> list[Buffer]:
     """A ``Request`` with an ``InferRequest``, all of whose fields are present."""
     longest = sum(map(len, input_names)) + sum(map(len, output_names))
-    # do not cache texts of any length
-    leads = request_leads.__wrapped__ if config or longest > _KEPT_TEXT else request_leads
+    # do not cache texts and shapes of any length
+    dimensions = sum([len(shape) for _, shape, _, _ in forms])
+    unkept = config or longest > _KEPT_TEXT or dimensions > _KEPT_DIMENSIONS
+    leads = request_leads.__wrapped__ if unkept else request_leads
     return interleaved(leads(prefixed, config, input_names, output_names, forms), payloads)
 
 
@@ -86,7 +89,9 @@ def infer_response(
     forms: tuple[Form, ...], payloads: Sequence[Buffer], *, prefixed: bool = False
 ) -> list[Buffer]:
     """An ``InferResponse`` with tensors and no errors."""
-    return interleaved(_response_leads(prefixed, forms), payloads)
+    dimensions = sum([len(shape) for _, shape, _, _ in forms])
+    leads = _response_leads.__wrapped__ if dimensions > _KEPT_DIMENSIONS else _response_leads
+    return interleaved(leads(prefixed, forms), payloads)
 
 
 def error_response(code: int, message: bytes, *, prefixed: bool = False) -> bytes:

@@ -63,7 +63,8 @@ class KnownHeaders:
         given = message.inputs if isinstance(message, InferRequest) else message.outputs
         tensors = []
         for tensor in given:
-            if isinstance(tensor.data, SharedMemoryRef):
+            # an empty tensor may be JSON, whose meaning depends on more than the header
+            if isinstance(tensor.data, SharedMemoryRef) or not tensor.nbytes:
                 return
             tensors.append((tensor.name, tensor.datatype, tensor.shape, tensor.nbytes))
         # the others are JSON

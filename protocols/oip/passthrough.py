@@ -142,9 +142,9 @@ def _renamed(
     """The caller's answer and the version that gave it; None if it must be decoded. Raises MALFORMED."""
     request = opened.message[0]
     rest, raws = split_off(RESPONSE, message, RAW_OUTPUT)
-    rest = bytes(rest) if len(rest) <= _LONGEST else rest
+    key = bytes(rest) if len(rest) <= _LONGEST else b""  # a long one is not cached
     sizes = tuple(map(len, raws))
-    known = _answers.get(rest) if type(rest) is bytes else None
+    known = _answers.get(key) if key else None
     if (
         known is not None
         and known.sizes == sizes
@@ -153,7 +153,7 @@ def _renamed(
         and not (names.back or request.outputs or request.id)
     ):
         return GrpcAnswer(message), known.version
-    head = parse(RESPONSE, rest)
+    head = parse(RESPONSE, key or rest)
     wanted = {output.name for output in request.outputs} or names.order
     outputs = [names.back.get(tensor.name, tensor.name) for tensor in head.outputs]
     if len(raws) != len(outputs) or outputs != [name for name in names.order if name in wanted]:
@@ -161,9 +161,9 @@ def _renamed(
     if not all(map(is_usual, head.outputs, raws)):
         return None
     if head.model_name == names.model and head.id == request.id and not names.back:
-        if type(rest) is bytes and not head.id:
+        if key and not head.id:
             facts = _KnownAnswer(head.model_name, head.model_version, tuple(outputs), sizes)
-            _remember(_answers, rest, facts)
+            _remember(_answers, key, facts)
         return GrpcAnswer(message), head.model_version
     head.model_name, head.id = names.model, request.id
     for tensor, name in zip(head.outputs, outputs, strict=True):
@@ -190,11 +190,11 @@ INFER_CALL = replace(codec_grpc.INFER_CALL, passthrough=PASSTHROUGH)
 def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read the head of a ModelInfer request for a passthrough. Raises MALFORMED."""
     rest, raws = split_off(REQUEST, request.message, RAW_INPUT)
-    rest = bytes(rest) if len(rest) <= _LONGEST else rest
-    known = _requests.get(rest) if type(rest) is bytes else None
+    key = bytes(rest) if len(rest) <= _LONGEST else b""  # a long one is not cached
+    known = _requests.get(key) if key else None
     if known is None:
-        known = _KnownRequest(parse(REQUEST, rest))
-        if type(rest) is bytes and not known.head.id:
-            _remember(_requests, rest, known)
+        known = _KnownRequest(parse(REQUEST, key or rest))
+        if key and not known.head.id:
+            _remember(_requests, key, known)
     head = known.head
     return Opened(_INFER, head.model_name, head.model_version, (head, raws, request, known))

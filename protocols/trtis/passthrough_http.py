@@ -44,6 +44,9 @@ _SHORT = 4096
 """The length of the longest header whose message passes."""
 
 _MOST = 256
+_MOST_ANSWERS = 16
+"""How many answers to one of the requests are kept."""
+
 _FORMATS = frozenset({"", "format=binary", "format=text"})
 _EMPTY = memoryview(b"")
 
@@ -91,7 +94,7 @@ def _request(opened: Opened[HttpAnswer], signature: Signature) -> _Request | Non
         return known
     found = _measured(header, signature) if len(text) <= _SHORT else None
     if found is not None:
-        _keep(_KNOWN, (id(signature), text), found)
+        _keep(_KNOWN, (id(signature), text), found, _MOST)
     return found
 
 
@@ -168,6 +171,8 @@ def _answer(
 def _theirs(names: PassthroughNames) -> Signature:
     """The outputs in the upstream's names."""
     ours, renamed = names.signature, names.outputs
+    if not renamed:
+        return ours  # a new one would fill the caches by signature
     outputs = [replace(spec, name=renamed.get(spec.name, spec.name)) for spec in ours.outputs]
     return Signature((), tuple(outputs), ours.max_batch_size)
 
@@ -188,7 +193,7 @@ def _written(opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpRep
     except (InferenceError, ValueError):
         return None
     if found is not None:
-        _keep(asked.answers, key, found)
+        _keep(asked.answers, key, found, _MOST_ANSWERS)
     return found
 
 
@@ -228,8 +233,8 @@ def _text(header: Any) -> bytes:
     return text_format.MessageToString(header, as_utf8=False).encode()
 
 
-def _keep(cache: dict[Any, Any], key: Any, value: Any) -> None:
-    if len(cache) >= _MOST:
+def _keep(cache: dict[Any, Any], key: Any, value: Any, most: int) -> None:
+    if len(cache) >= most:
         del cache[next(iter(cache))]
     cache[key] = value
 

@@ -320,3 +320,14 @@ def test_the_metadata_request() -> None:
     assert message.table is None
     with pytest.raises(InferenceError, match="no tensors"):
         codec.decode_request(message, AB)
+
+
+def test_shapes_of_any_length_are_not_cached() -> None:
+    many = Tensor("x", Datatype.UINT8, (1,) * 10_000, memoryview(b"1"))
+    before = writer.request_leads.cache_info().currsize, writer._response_leads.cache_info().currsize
+    codec.encode_request(InferRequest("m", (many,)))
+    codec.encode_response(None, (many,))
+    assert before == (
+        writer.request_leads.cache_info().currsize,
+        writer._response_leads.cache_info().currsize,
+    )

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 
 from interlingua.protocols.oip import known_headers
-from interlingua.protocols.oip.codec_http import OipHttpReplyForm, decode_response, encode_request
+from interlingua.protocols.oip.codec_http import (
+    OipHttpReplyForm,
+    decode_request,
+    decode_response,
+    encode_request,
+)
 from interlingua.protocols.oip.known_headers import KnownHeaders
+from interlingua.protocols.oip.mlserver import reader_of as reader_of_mlserver
 from interlingua.protocols.wire import HttpRequest
 from interlingua.schemas import (
     Datatype,
@@ -115,6 +121,22 @@ def test_another_model_is_another_matter() -> None:
         labelled = Signature((), (TensorSpec("y", Datatype.FP32, (-1,), labels=labels),))
         form = decoded(request(entry(8), tail=floats(1, 2), **ranked), labelled)[1]
         assert form.classes["y"].labels == labels
+
+
+def test_inputs_in_json_are_read_by_the_rules_of_each_server() -> None:
+    words = {
+        "name": "w",
+        "datatype": "BYTES",
+        "shape": [0],
+        "data": ["a"],
+        "parameters": {"content_type": "str"},
+    }
+    shapes = []
+    for reader_of in (None, reader_of_mlserver):
+        message = request(entry(8), words, tail=floats(1, 2))
+        asked, _ = decode_request(message, "m", "", ANY, reader_of)
+        shapes.append(asked.inputs[1].shape)
+    assert shapes == [(0,), (1,)]
 
 
 def remembered(asked: InferRequest, size: int) -> bool:

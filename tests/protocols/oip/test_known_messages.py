@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
+from interlingua.protocols.oip import passthrough
 from interlingua.protocols.oip.codec_grpc import RESPONSE, decode_reply, encode_call
 from interlingua.protocols.oip.known_messages import KnownAnswers, request_pieces
-from interlingua.protocols.wire import GrpcAnswer
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
@@ -132,3 +133,13 @@ def test_the_oldest_answer_leaves() -> None:
     assert known.response(RESPONSE(model_name="m", model_version="0").SerializeToString(), []) is None
     last = known.response(RESPONSE(model_name="m", model_version="299").SerializeToString(), [])
     assert last is not None and last.version == "299"
+
+
+def test_long_messages_that_pass_through_are_not_cached() -> None:
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [2000], "contents": {"fp32_contents": [1.0] * 2000}}]
+    long = service_pb2.ModelInferRequest(model_name="m", inputs=inputs).SerializeToString()
+    passthrough.open_infer(GrpcRequest(passthrough.METHOD, long))
+    assert long not in passthrough._requests
+    short = service_pb2.ModelInferRequest(model_name="m").SerializeToString()
+    passthrough.open_infer(GrpcRequest(passthrough.METHOD, short))
+    assert short in passthrough._requests
