@@ -140,8 +140,8 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
         self._finish(self._host.lost())
 
     def on_unprocessed(self) -> None:
-        """See ``ClientStream``."""
-        self._finish(UnprocessedError())
+        """See ``ClientStream``. A call whose answer has begun was processed."""
+        self._finish(UnprocessedError() if self._head is None else of_reset(Code.REFUSED_STREAM))
 
     def _trailers_received(self, headers: AnswerHeaders) -> None:
         if headers.status is None:

@@ -145,7 +145,8 @@ class GrpcClientConnection(SharedReceiver):
     @property
     def free(self) -> int:
         """How many more calls it takes now."""
-        return self.connection.max_streams - len(self.connection.streams) if self.usable else 0
+        # negative after the server has lowered its limit
+        return max(0, self.connection.max_streams - len(self.connection.streams)) if self.usable else 0
 
     def unusable(self) -> str:
         """Why it takes no calls; empty if it does."""

@@ -116,20 +116,20 @@ class ClientConnection(H2Connection[H]):
             else:
                 self.sender.reset(stream, Code.NO_ERROR)
             self._guard.idle_frames = self._guard.resets = 0
-            self._freed()
+            self.on_freed()
 
     def cancel(self, stream: Stream, code: Code = Code.CANCEL) -> None:
         """Reset a stream whose answer is no longer wanted."""
         if not stream.closed:
             self.sender.reset(stream, code)
-            self._freed()
+            self.on_freed()
 
     def retire(self, why: str) -> None:
         """Open no more streams."""
         self.going_away = self.going_away or why
         self._changed()
 
-    def _freed(self) -> None:
+    def on_freed(self) -> None:
         """A stream has ended: others may wait for its place, or the connection for its end."""
         if len(self.streams) + 1 >= self.max_streams or self.going_away:
             self._changed()

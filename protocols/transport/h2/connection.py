@@ -145,6 +145,9 @@ class H2Connection(Generic[H]):
     def on_goaway(self, last: int, code: int, text: str) -> None:
         """The peer takes no streams after ``last``; it closes the connection itself."""
 
+    def on_freed(self) -> None:
+        """A stream has been reset."""
+
     def on_data_frame(self, number: int, size: int) -> Stream | None:
         """Account for a DATA frame in both windows, and give the peer back what it has used (RFC 9113,
         6.9.1)."""
@@ -212,6 +215,7 @@ class H2Connection(Generic[H]):
             return
         self.sender.forget(stream)
         stream.on_reset(int.from_bytes(payload, "big"))
+        self.on_freed()
         self._guard.reset()
 
     def _settings(self, payload: bytes, flags: int, number: int) -> None:
@@ -296,6 +300,7 @@ class H2Connection(Generic[H]):
         """The peer broke a rule of one stream (RFC 9113, 5.4.2)."""
         self.sender.reset(stream, code)
         stream.on_reset(code)
+        self.on_freed()
         self._guard.reset()
 
 

@@ -424,6 +424,71 @@ class TestConnections:
         assert isinstance(error, ConnectionFailedError)
         assert (error.code, error.sent) == (ErrorCode.UNAVAILABLE, False)
 
+    @pytest.mark.parametrize("unprocessed", [goaway(0), frame(RST_STREAM, 0, 1, REFUSED)])
+    async def test_a_call_whose_answer_has_begun_is_not_made_again(self, unprocessed: bytes) -> None:
+        async def script(peer: Peer) -> None:
+            await peer.call()
+            peer.send(headers(1), frame(DATA, 0, 1, message(b"a")), unprocessed)
+            peer.send(answer((await peer.call()).stream))
+
+        for streamed in (False, True):
+            async with scripted(script) as server, client(server.address) as sender:
+                if streamed:
+                    got = [each async for each in sender.stream(request())]
+                else:
+                    got = [await sender.send(request())]
+                assert [each.code for each in got][-1] == 14 and len(got) == 1 + streamed
+                assert len(server.peers) == 1
+
+    async def test_a_reset_call_makes_room_for_one_that_waits(self) -> None:
+        async def script(peer: Peer) -> None:
+            await peer.call()
+            await asyncio.sleep(0.2)
+            peer.send(frame(RST_STREAM, 0, 1, struct.pack(">L", 2)))
+            while True:
+                peer.send(answer((await peer.call()).stream))
+
+        async with scripted(script, settings((3, 1))) as server, client(server.address) as sender:
+            answers = await asyncio.gather(*(sender.send(request()) for _ in range(32)))
+            codes = sorted(each.code for each in answers)
+            assert codes == [0] * (32 - len(server.peers)) + [13] * len(server.peers)
+
+    async def test_a_lowered_limit_does_not_hide_room_on_another_connection(self) -> None:
+        async def script(peer: Peer) -> None:
+            await peer.call()
+            await peer.call()
+            await asyncio.sleep(0.3)
+            peer.send(settings((3, 0)) if peer.number else b"")
+            await asyncio.sleep(0.3)
+            while not peer.number:
+                peer.send(answer(1) + answer(3))
+                peer.send(answer((await peer.call()).stream))
+
+        async with scripted(script, settings((3, 2))) as server, client(server.address) as sender:
+            calls = [asyncio.ensure_future(sender.send(request())) for _ in range(33)]
+            looks = 0
+            while sum(each.done() for each in calls) < 3 and looks < 50:
+                await asyncio.sleep(0.1)
+                looks += 1
+            assert len(server.peers) == 16
+            answered = [each.result().code for each in calls if each.done()]
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert answered == [0, 0, 0]
+
+    async def test_a_connection_that_leaves_closes_after_its_last_call_is_reset(self) -> None:
+        left = asyncio.Event()
+
+        async def script(peer: Peer) -> None:
+            await peer.call()
+            peer.send(goaway(1), frame(RST_STREAM, 0, 1, struct.pack(">L", 2)))
+            while await peer.reader.read(1 << 16):
+                pass
+            left.set()
+
+        async with scripted(script) as server, client(server.address) as sender:
+            assert (await sender.send(request())).code == 13
+            await asyncio.wait_for(left.wait(), 5)
+
     async def test_a_goaway_lets_running_calls_end(self) -> None:
         async def script(peer: Peer) -> None:
             await peer.call()
