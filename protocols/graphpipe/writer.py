@@ -45,7 +45,8 @@ IO = tuple[bytes, bytes, tuple[int, ...], int]
 
 _KEPT_HEADS = 512
 _KEPT_TEXT = 4096
-_KEPT_DIMENSIONS = 4096
+_KEPT_NUMBERS = 4096
+"""How many tensors and dimensions together a cached head has."""
 
 _U32 = struct.Struct("<I")
 _TENSOR = struct.Struct("<iIIB3x")  # vtable, shape, data or strings, type
@@ -79,8 +80,8 @@ def infer_request(
     """A ``Request`` with an ``InferRequest``, all of whose fields are present."""
     longest = sum(map(len, input_names)) + sum(map(len, output_names))
     # do not cache texts and shapes of any length
-    dimensions = sum([len(shape) for _, shape, _, _ in forms])
-    unkept = config or longest > _KEPT_TEXT or dimensions > _KEPT_DIMENSIONS
+    numbers = sum([1 + len(shape) for _, shape, _, _ in forms])
+    unkept = config or longest > _KEPT_TEXT or numbers > _KEPT_NUMBERS
     leads = request_leads.__wrapped__ if unkept else request_leads
     return interleaved(leads(prefixed, config, input_names, output_names, forms), payloads)
 
@@ -89,8 +90,8 @@ def infer_response(
     forms: tuple[Form, ...], payloads: Sequence[Buffer], *, prefixed: bool = False
 ) -> list[Buffer]:
     """An ``InferResponse`` with tensors and no errors."""
-    dimensions = sum([len(shape) for _, shape, _, _ in forms])
-    leads = _response_leads.__wrapped__ if dimensions > _KEPT_DIMENSIONS else _response_leads
+    numbers = sum([1 + len(shape) for _, shape, _, _ in forms])
+    leads = _response_leads.__wrapped__ if numbers > _KEPT_NUMBERS else _response_leads
     return interleaved(leads(prefixed, forms), payloads)
 
 

@@ -18,6 +18,9 @@ from interlingua.protocols.repeated import LONGEST, MOST
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas.grps import MESSAGES
 
+_TENSOR_LENGTH = 8
+"""What a tensor adds to the length of a message without data, besides name and shape."""
+
 _LARGE_BYTES = 1 << 28
 """Messages with more of tensors may be beyond the limit."""
 
@@ -107,7 +110,7 @@ def _described(message: GrpsMessage) -> tuple[_Described, ...] | None:
         if not nbytes or size > _LARGE_BYTES:
             return None
         described.append((tensor.name, tensor.dtype, tensor.shape, nbytes))
-        length += len(tensor.name) + len(tensor.shape)
+        length += _TENSOR_LENGTH + len(tensor.name) + len(tensor.shape)
     return tuple(described) if described and length <= LONGEST else None
 
 

@@ -322,11 +322,12 @@ def test_the_metadata_request() -> None:
         codec.decode_request(message, AB)
 
 
-def test_shapes_of_any_length_are_not_cached() -> None:
-    many = Tensor("x", Datatype.UINT8, (1,) * 10_000, memoryview(b"1"))
+@pytest.mark.parametrize(("tensors", "rank"), [(1, 10_000), (10_000, 0)])
+def test_many_dimensions_or_tensors_are_not_cached(tensors: int, rank: int) -> None:
+    many = (Tensor("", Datatype.UINT8, (1,) * rank, memoryview(b"1")),) * tensors
     before = writer.request_leads.cache_info().currsize, writer._response_leads.cache_info().currsize
-    codec.encode_request(InferRequest("m", (many,)))
-    codec.encode_response(None, (many,))
+    codec.encode_request(InferRequest("m", many))
+    codec.encode_response(None, many)
     assert before == (
         writer.request_leads.cache_info().currsize,
         writer._response_leads.cache_info().currsize,

@@ -108,3 +108,12 @@ def test_a_cut_dimension_is_malformed() -> None:
     data = b"\x2a\x07\x0a\x05" + tensor
     with pytest.raises(InferenceError, match="cut short"):
         read_message(data)
+
+
+def test_messages_of_many_tensors_are_not_cached() -> None:
+    one = GenericTensor("", 7, (), np.ones(1, np.float32))
+    float_messages._KNOWN.clear()
+    read_message(write_message(GrpsMessage(Kind.GTENSORS, "m", tensors=(one,) * 5000)))
+    assert not float_messages._KNOWN
+    read_message(write_message(GrpsMessage(Kind.GTENSORS, "m", tensors=(one,) * 5)))
+    assert float_messages._KNOWN
