@@ -55,6 +55,7 @@ class GrpcChannelClient:
         self._connections: list[GrpcClientConnection] = []
         self._connecting: asyncio.Task[None] | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._closed = False
 
     async def send(self, request: GrpcRequest) -> GrpcAnswer:
         """Make one unary call; errors are those of ``GrpcClient``."""
@@ -101,12 +102,14 @@ class GrpcChannelClient:
         raise self._unprocessed()
 
     async def close(self) -> None:
-        """Close the connections; running calls fail."""
+        """Close the connections; calls that run or wait fail."""
+        self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait((self._connecting,))
         for connection in self._connections:
             connection.close(_CLOSED)
+        self._refuse(_CLOSED)
 
     def _headers(self, connection: GrpcClientConnection, request: GrpcRequest) -> bytes:
         """The field block of a call that begins now. Raises DEADLINE_EXCEEDED where no time is left."""
@@ -139,6 +142,8 @@ class GrpcChannelClient:
         try:
             async with asyncio.timeout(left):
                 while (connection := self._available()) is None:
+                    if self._closed:
+                        raise self._errors.failed(_CLOSED, sent=False)
                     if self._may_connect:
                         self._connecting = asyncio.get_running_loop().create_task(self._connect())
                     await self._change()
@@ -207,7 +212,8 @@ class GrpcChannelClient:
     @property
     def _may_connect(self) -> bool:
         """Whether another connection may be opened now."""
-        return self._connecting is None and sum(each.usable for each in self._connections) < _MAX_CONNECTIONS
+        usable = sum(each.usable for each in self._connections)
+        return self._connecting is None and usable < _MAX_CONNECTIONS and not self._closed
 
     def _on_change(self) -> None:
         """Drop closed connections, and wake as many waiters as may call now."""

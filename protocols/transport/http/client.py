@@ -55,6 +55,7 @@ class PooledHttpClient:
         self._open: set[HttpClientConnection] = set()
         self._deadlines: Deadlines | None = None
         self._sweeping: asyncio.TimerHandle | None = None
+        self._closed = False
 
     async def send(self, request: HttpCall) -> HttpReply:
         """Send and read the whole reply; errors are those of ``HttpClient``.
@@ -111,6 +112,7 @@ class PooledHttpClient:
 
     async def close(self) -> None:
         """Close the connections; requests that run fail."""
+        self._closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
         if self._deadlines is not None:
@@ -186,6 +188,9 @@ class PooledHttpClient:
             raise self._errors.timed_out() from late
         except UnsentError as fault:
             raise self._errors.failed(str(fault), sent=False) from fault
+        if self._closed:
+            connection.abort()
+            raise self._errors.failed("was not reached: the client has closed", sent=False)
         if self._deadlines is None:
             self._deadlines = Deadlines(asyncio.get_running_loop(), self._open.__iter__)
         self._open.add(connection)

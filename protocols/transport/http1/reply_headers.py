@@ -131,6 +131,8 @@ def _parse(raw: bytes) -> ReplyHeaders:
     for name, value in fields.headers.items():
         if "\0" in value:  # RFC 9110, 5.5
             raise HeadersError(f"the header '{name}' has a NUL")
+        if name.split() != [name]:  # else a length could be missed (RFC 9112, 5.1)
+            raise HeadersError("a header's name has whitespace")
         fields.headers[name] = _FOLD.sub(" ", value)
     return _framed(raw, parser.get_status_code(), fields.headers, minor)
 

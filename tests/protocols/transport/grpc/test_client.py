@@ -538,6 +538,18 @@ class TestConnections:
                 await sender.send(request())
         assert seen == [CALL] * 3
 
+    async def test_closing_fails_what_waits(self) -> None:
+        async with scripted(saying(), settings((3, 0))) as server:
+            async with client(server.address) as sender:
+                asking = asyncio.ensure_future(sender.send(request(secs=5)))
+                await asyncio.sleep(0.3)
+            with pytest.raises(ConnectionFailedError) as error:
+                await asking
+            assert not error.value.sent
+            opened = len(server.peers)
+            await asyncio.sleep(0.1)
+            assert len(server.peers) == opened
+
     async def test_closing_fails_what_runs(self) -> None:
         async with scripted(saying()) as server:
             async with client(server.address) as sender:

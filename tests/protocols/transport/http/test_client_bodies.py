@@ -10,7 +10,7 @@ import pytest
 
 from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.http.client import PooledHttpClient
-from interlingua.protocols.wire import HttpCall
+from interlingua.protocols.wire import ConnectionFailedError, HttpCall
 from interlingua.schemas import ErrorCode, InferenceError
 from tests.protocols.transport.http.test_client import MIB, behaving, client
 from tests.protocols.transport.peers import HttpEcho, serving
@@ -104,3 +104,15 @@ async def test_an_idle_connection_holds_no_body() -> None:
             (connection,) = sender._idle
             assert connection.reader.body == b""
         await sender.close()
+
+
+async def test_a_client_that_closes_while_it_connects() -> None:
+    handler = HttpEcho()
+    async with serving(handler) as server:
+        sender = PooledHttpClient(parse_url(str(server.address)))
+        sending = asyncio.ensure_future(sender.send(HttpCall("GET", "/")))
+        await asyncio.sleep(0)
+        await sender.close()
+        with pytest.raises(ConnectionFailedError) as error:
+            await sending
+        assert not error.value.sent and not sender._open

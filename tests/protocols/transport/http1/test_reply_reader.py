@@ -145,6 +145,8 @@ class TestHeaders:
             b"Transfer-Encoding: gzip, chunked",
             b"Transfer-Encoding: chunked, identity",
             b"X : b",
+            b"Content-Length : 5",
+            b"Transfer-Encoding : chunked",
             b": b",
             b"no colon",
             b"A: b\0c",
