@@ -111,7 +111,10 @@ class BrpcConnectionClient:
             self._connection = attempt.result()
 
     async def _connect(self) -> _Connection:
-        return await connect(self._url.address, self._host, self._protocol, self._connect_secs)
+        try:
+            return await connect(self._url.address, self._host, self._protocol, self._connect_secs)
+        except asyncio.CancelledError:  # by close: the calls that wait are not cancelled
+            raise UnsentError(_BROKEN_OFF) from None
 
     def _protocol(self) -> _Connection:
         return _Connection(self._space, self._limit)

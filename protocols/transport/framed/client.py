@@ -60,6 +60,7 @@ class PooledFramedClient:
         self._idle: list[_Connection] = []
         self._connections: set[_Connection] = set()
         self._connecting = 0
+        self._closed = False
         self._tried = asyncio.Event()
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -101,6 +102,7 @@ class PooledFramedClient:
 
     async def close(self) -> None:
         """Close the connections; what runs on them fails."""
+        self._closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
         gone = [connection.lost for connection in self._connections]
@@ -160,7 +162,11 @@ class PooledFramedClient:
     async def _connect(self) -> _Connection:
         self._connecting += 1
         try:
-            return await connect(self._url.address, self._host, self._connection, self._connect_secs)
+            connection = await connect(self._url.address, self._host, self._connection, self._connect_secs)
+            if self._closed:
+                connection.abort()
+                raise UnsentError(_BROKEN_OFF)
+            return connection
         finally:
             self._connecting -= 1
             self._tried.set()

@@ -370,3 +370,12 @@ async def test_closing_fails_what_waits() -> None:
             while not server.received:
                 await asyncio.sleep(0)
         assert (await waiting).code is ErrorCode.UNAVAILABLE
+
+
+async def test_closing_while_connecting_fails_the_call() -> None:
+    async with BrpcStandinServer({"Predict": never}).running() as server:
+        async with Client(server) as client:
+            waiting = asyncio.ensure_future(failure(client))
+            for _ in range(2):
+                await asyncio.sleep(0)
+        assert (await waiting).code is ErrorCode.UNAVAILABLE

@@ -261,3 +261,12 @@ async def test_a_break_fails_every_message_of_its_connection() -> None:
             assert isinstance(error, ConnectionFailedError)
             assert (error.code, error.sent) == (ErrorCode.UNAVAILABLE, True)
             assert words in error.message
+
+
+async def test_a_client_that_closes_while_it_connects() -> None:
+    async with serving() as (server, echo):
+        async with requested(f"tcp://{server.address}") as client:
+            waiting = asyncio.ensure_future(fails(client, asking(b"x")))
+            await asyncio.sleep(0)
+        assert (await waiting).code is ErrorCode.UNAVAILABLE
+        assert not echo.served
