@@ -6,7 +6,7 @@ TRITON ?= .venv-triton
 MLSERVER ?= .venv-mlserver
 PERF_ANALYZER ?= .venv-perf
 # parallel test processes: three keep two cores busy, since tests wait as well; tests of one file share a process
-WORKERS ?= 3
+WORKERS ?= 4
 BIN := $(VENV)/bin
 # the daemons and commands that tests start would compile every module again
 unexport PYTHONDONTWRITEBYTECODE
