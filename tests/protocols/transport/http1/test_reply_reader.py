@@ -39,12 +39,13 @@ def read(reader: ReplyReader, data: bytes, cuts: list[int], **options: bool) -> 
     reader.begin(**options)
     taken = b""
     for piece in pieces(data, cuts):
-        if reader.missing:
+        while piece and reader.missing:
             buffer = reader.body_buffer()
-            assert len(buffer) >= len(piece)
-            buffer[: len(piece)] = piece
-            reader.body_filled(len(piece))
-        else:
+            count = min(len(buffer), len(piece))
+            buffer[:count] = piece[:count]
+            reader.body_filled(count)
+            piece = piece[count:]
+        if piece:
             reader.receive(piece)
         taken += reader.take()
     return bytes(reader.body) or taken
