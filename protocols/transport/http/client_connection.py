@@ -86,8 +86,11 @@ class HttpClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """The server has closed its side, which may end an answer."""
+        begun = self.reader.state is BODY
         if self._busy and self.reader.end():
             self._advance()
+        elif begun:
+            self._fault = self._errors.broken_off()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the current request."""

@@ -116,3 +116,16 @@ async def test_a_client_that_closes_while_it_connects() -> None:
         with pytest.raises(ConnectionFailedError) as error:
             await sending
         assert not error.value.sent and not sender._open
+
+
+async def test_a_body_that_ends_early() -> None:
+    async def short(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
+        await writer.drain()
+
+    async with behaving(short) as address:
+        sender = PooledHttpClient(parse_url(f"http://{address}"))
+        with pytest.raises(ConnectionFailedError, match="broke off in the middle of its answer"):
+            await sender.send(HttpCall("GET", "/"))
+        await sender.close()
