@@ -229,7 +229,7 @@ class _Region:
 def _open(key: str) -> int:
     name = key.lstrip("/")
     if not name or "/" in name or "\0" in name:
-        raise invalid_tensor(f"'{key}' is no key of a shared memory object")
+        raise invalid_tensor(f"'{key}' is not the key of a shared memory object")
     if name.startswith(RESERVED_PREFIX):
         raise invalid_tensor(f"the key '{key}' begins with '{RESERVED_PREFIX}', which is reserved")
     try:

@@ -4,8 +4,8 @@ A question is a message and a reader of the answer, with a path over HTTP and a 
 ``client_http`` and ``client_rpc`` send the messages.
 
 Metadata of models are read from those of the whole server: a server finds one model by its name without a
-version, and one of the originals finds only the first. There is no readiness of a model, so it is that of the
-server.
+version, and one of the originals finds only the first. The dialect cannot report the readiness of a model: a
+model is ready when its server is.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ _KNOWN: dict[int, _Known] = {}
 
 
 def write(message: GrpsMessage) -> bytes | None:
-    """``message`` on the wire; None if it is no message of floats. Raises ``ValueError`` for text that is not
-    Unicode."""
+    """``message`` on the wire; None unless all its tensors are floats. Raises ``ValueError`` for text that is
+    not Unicode."""
     described = _described(message)
     if described is None:
         return None
@@ -95,7 +95,7 @@ def _places(known: _Known) -> Iterator[tuple[int, bytes, int]]:
 
 
 def _described(message: GrpsMessage) -> tuple[_Described, ...] | None:
-    """The tensors without their data; None if this is no message of floats, or long without them."""
+    """The tensors without their data; None unless all are floats, or if it is long without data."""
     if message.kind is not Kind.GTENSORS or not (message.status is None or message.status == OK):
         return None
     described: list[_Described] = []

@@ -116,7 +116,7 @@ def test_a_region_lies_within_its_object(memory: SharedMemory, make: Make, offse
 
 @pytest.mark.parametrize("key", ["", "/", "a/b", "/../etc/passwd", "/a/../../etc", "a\0b"])
 def test_keys_that_no_object_can_have(memory: SharedMemory, key: str) -> None:
-    with refused(ErrorCode.INVALID_TENSOR, "is no key of a shared memory object"):
+    with refused(ErrorCode.INVALID_TENSOR, "is not the key of a shared memory object"):
         memory.register(SharedMemoryRegion("r", key, 0, 8))
 
 

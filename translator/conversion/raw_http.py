@@ -82,7 +82,7 @@ def _headers_and_body(data: bytes, start: int) -> tuple[dict[str, str], bytes]:
     length = headers.get("content-length", "")
     if length:
         if not is_number(length):
-            raise _malformed(f"'{length[:40]}' is no length of a body")
+            raise _malformed(f"'{length[:40]}' is not the length of a body")
         if int(length) > len(content):
             raise _malformed(f"the body has {len(content)} bytes, its head tells of {int(length)}")
         content = content[: int(length)]

@@ -48,7 +48,7 @@ class ClientStream(Stream, Generic[H]):
         raise NotImplementedError
 
 
-class ClientConnection(H2Connection[H]):
+class ClientConnection(H2Connection[H, ClientStream[H]]):
     """One connection; it may be used once it is ``ready``. ``interpret`` turns the field lines of an answer
     into its headers; ``changed`` is called when the connection can take more streams than before, or none any
     more."""
@@ -153,7 +153,7 @@ class ClientConnection(H2Connection[H]):
         for number in [number for number in self.streams if number > last]:
             stream = self.streams[number]
             self.sender.forget(stream)
-            stream.on_unprocessed()  # type: ignore[attr-defined]
+            stream.on_unprocessed()
         self._changed()
 
     def on_field_block(self, block: bytes, ended: bool, number: int) -> None:
@@ -163,7 +163,7 @@ class ClientConnection(H2Connection[H]):
         if stream is not None:
             self.answered += 1
             stream.half_closed_remote = ended
-            stream.headers_received(headers, ended)  # type: ignore[attr-defined]
+            stream.headers_received(headers, ended)
         elif number > self.last_id:
             raise H2Error(Code.PROTOCOL_ERROR, f"HEADERS on stream {number}, which is not open")
         else:

@@ -47,9 +47,10 @@ _TEXT_BYTES = 200
 """How much of the text of a GOAWAY is read."""
 
 H = TypeVar("H")
+S = TypeVar("S", bound=Stream)
 
 
-class H2Connection(Generic[H]):
+class H2Connection(Generic[H, S]):
     """What both ends share. ``interpret`` turns field lines into headers, ``write`` takes pieces of what is
     sent. The peer begins with ``preface``, and gets flow-control windows of ``stream_window`` and
     ``connection_window`` bytes."""
@@ -68,7 +69,7 @@ class H2Connection(Generic[H]):
         self._guard = FloodGuard()
         self.frames = FrameReader(self, self._guard, preface)
         self._stream_window, self._connection_window = stream_window, connection_window
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, S] = {}
         self.sender = Sender(write, self.streams, self._guard)
         self.closed = False
         self.preface_received = False

@@ -7,6 +7,7 @@ streams with queued data take turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from interlingua.protocols.transport.h2.flood import FloodGuard
 from interlingua.protocols.transport.h2.frames import (
@@ -23,6 +24,8 @@ from interlingua.protocols.transport.h2.frames import (
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.wire import Buffer
 
+S = TypeVar("S", bound=Stream)
+
 _JOINED_BYTES = 1 << 14
 """Up to this size, joining the pieces of a message costs less than writing each."""
 
@@ -30,12 +33,12 @@ _TURN_BYTES = 1 << 19
 """How much one stream sends before the next one has its turn."""
 
 
-class Sender:
+class Sender(Generic[S]):
     """``initial_window`` and ``max_frame_size`` are the peer's settings (RFC 9113, 6.5.2); ``window`` is the
     connection's flow-control window. ``streams`` are those of the connection: a stream leaves them when it
     closes."""
 
-    def __init__(self, write: Callable[..., None], streams: dict[int, Stream], guard: FloodGuard) -> None:
+    def __init__(self, write: Callable[..., None], streams: dict[int, S], guard: FloodGuard) -> None:
         self._write = write
         self._streams = streams
         self._guard = guard
@@ -127,7 +130,7 @@ class Sender:
         self._streams.pop(stream.id, None)
         self._discard(stream)
 
-    def forget_all(self) -> list[Stream]:
+    def forget_all(self) -> list[S]:
         """Close every stream without a frame: those that were open."""
         streams = list(self._streams.values())
         self._streams.clear()

@@ -38,7 +38,7 @@ _NOT_HTTP2 = (
 H = TypeVar("H")
 
 
-class ServerConnection(H2Connection[H]):
+class ServerConnection(H2Connection[H, Stream]):
     """One connection. ``interpret`` turns a request's field lines into its headers; ``accept`` begins to
     answer it (``ended``: it has no body) and returns its stream, or None if it has refused it."""
 

@@ -65,7 +65,7 @@ async def test_a_state_goes_from_one_request_to_the_next(tmp_path: Path, strateg
     assert await asyncio.gather(*(reported(model, key, 10) for key in (2, 1))) == [[12], [11]]
     assert await reported(model, 1, 1, "e") == [12]
     assert await reported(model, 1, 5, "s") == [5], "nothing is left of the sequence that ended"
-    assert await reported(model, 2, 7, "s") == [7], "nor of one that began anew"
+    assert await reported(model, 2, 7, "s") == [7], "nor of a sequence that was restarted"
     sent = step(2, 1)
     sent.inputs += (sent.inputs[0].renamed("sum"),)
     with pytest.raises(InferenceError, match="expected 1 inputs but got 2"):

@@ -205,7 +205,7 @@ def test_what_is_no_inference() -> None:
 @pytest.mark.parametrize("length", ["\xb2", "-1", "1e3", "9" * 5000])
 def test_a_length_that_is_no_number(length: str) -> None:
     head = f"POST /v2/models/m/infer HTTP/1.1\r\ncontent-length: {length}\r\n\r\n{{}}"
-    with pytest.raises(InferenceError, match="is no length of a body") as refused:
+    with pytest.raises(InferenceError, match="is not the length of a body") as refused:
         read_request(binding_named("oip/http"), head.encode("latin-1"))
     assert refused.value.code is ErrorCode.MALFORMED
 
