@@ -23,12 +23,18 @@ Send = Callable[[], bytes]
 """Sends the request and returns the whole answer."""
 
 
+def connected(address: str) -> socket.socket:
+    """A new connection, whose calls time out."""
+    host, _, port = address.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
 def http(address: str, method: str, request: bytes, closing: ExitStack) -> Send:
     """One kept connection; ``method`` is for gRPC alone. Raises ``RuntimeError`` for an answer that is
     not 200."""
-    host, _, port = address.rpartition(":")
-    connection = closing.enter_context(socket.create_connection((host, int(port)), timeout=30))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection = closing.enter_context(connected(address))
     buffer = bytearray(len(request) * 4 + (64 << 10))
     view = memoryview(buffer)
 
@@ -49,9 +55,7 @@ def http(address: str, method: str, request: bytes, closing: ExitStack) -> Send:
 
 def tcp(address: str, method: str, request: bytes, closing: ExitStack) -> Send:
     """One connection; a message has its size before it, the answer too."""
-    host, _, port = address.rpartition(":")
-    connection = closing.enter_context(socket.create_connection((host, int(port)), timeout=30))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection = closing.enter_context(connected(address))
     view = memoryview(bytearray(len(request) + (64 << 10)))
 
     def send() -> bytes:

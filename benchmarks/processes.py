@@ -36,6 +36,10 @@ class Server:
         """The same, of the server's own process alone."""
         return _cpu_secs(self.pid)
 
+    def peak_mib(self) -> float:
+        """The most memory that the processes of the group have held, each at its own time."""
+        return sum(_peak_mib(pid) for pid in _group(self.pid))
+
     def move_others(self, cpus: Iterable[int]) -> None:
         """Have the processes that the server has started run on ``cpus`` alone."""
         for pid in _group(self.pid):
@@ -245,3 +249,11 @@ def _cpu_secs(pid: int) -> float:
     except FileNotFoundError:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _peak_mib(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except FileNotFoundError:  # it has ended meanwhile
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024

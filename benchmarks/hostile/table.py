@@ -1,0 +1,10 @@
+"""Every attack, in the order of the table."""
+
+from __future__ import annotations
+
+from benchmarks.hostile import connections
+from benchmarks.hostile.attack import Attack
+
+_MODULES = (connections,)
+
+ATTACKS: tuple[Attack, ...] = tuple(attack for module in _MODULES for attack in module.ATTACKS)
