@@ -1,4 +1,4 @@
-"""The command: ``python -m benchmarks.hostile [--quick] [--json] [--list] [--only TEXT ...] [--engine E]``."""
+"""The command: ``python -m benchmarks.hostile [--quick] [--json] [--list] [--only TEXT ...]``."""
 
 from __future__ import annotations
 
