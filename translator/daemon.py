@@ -68,7 +68,7 @@ async def _serve(config: Config) -> int:
     stop = _StopSignals()
     try:
         admin = None if config.admin is None else parse_address(config.admin.listen)
-        async with AdminListener(admin) as operators:
+        async with AdminListener(admin, config.server.stalled_after_secs) as operators:
             await _load_and_serve(config, operators, stop)
     finally:
         stop.forget()

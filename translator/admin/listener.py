@@ -1,15 +1,31 @@
 """The admin listener: opened first and closed last, so that it reports health while models load and while the
-last requests end."""
+last requests end.
+
+It has a thread and an event loop of its own: it answers whatever the event loop of the daemon does.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 
+from interlingua.protocols.transport import loop
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.http.server import HttpServer
-from interlingua.protocols.wire import HttpAnswer
-from interlingua.translator.admin.handler import AdminHandler, document, plain
+from interlingua.protocols.wire import HttpAnswer, parts_of
+from interlingua.translator.admin import process
+from interlingua.translator.admin.daemon_loop import DaemonLoop, StalledError
+from interlingua.translator.admin.handler import AdminHandler, Page, answer, document, plain
+from interlingua.translator.admin.metrics import CONTENT_TYPE, exposition
 from interlingua.translator.admin.site import Site
+
+STALLED_AFTER_SECS = 30.0
+"""How long the event loop of the daemon may stall before ``/health/live`` reports it."""
 
 _GRACE_SECS = 1.0
 """The grace period for answers in flight at shutdown."""
@@ -24,33 +40,98 @@ class AdminListener:
     bound one. Until :meth:`show`, pages report that models are loading. Raises ``OSError`` if the address is
     unavailable."""
 
-    def __init__(self, address: Address | None) -> None:
+    def __init__(self, address: Address | None, stalled_after_secs: float = STALLED_AFTER_SECS) -> None:
         self.address = address
-        self._handler = AdminHandler(
-            {"/health/live": _live, "/health/ready": _not_ready, "/metrics": _not_yet, "/": _not_yet}
-        )
-        self._server = None if address is None else HttpServer(self._handler, address)
+        self._stalled_after_secs = stalled_after_secs
         self._site: Site | None = None
+        self._thread: _Thread | None = None
 
     async def __aenter__(self) -> AdminListener:
-        if self._server is not None:
-            self.address = await self._server.start()
+        if self.address is not None:
+            self._daemon = DaemonLoop()
+            first = {"/health/ready": _not_ready, "/metrics": _not_yet, "/": _not_yet}
+            self._handler = AdminHandler({"/health/live": self._live, **first})
+            self._thread = _Thread(self._handler, self.address, self._daemon)
+            self.address = await self._thread.start()
             _log.info("admin listening", extra={"facts": {"address": str(self.address)}})
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._server is not None:
-            await self._server.stop(_GRACE_SECS)
+        if self._thread is not None:
+            await self._thread.stop()
         if self._site is not None:
             await self._site.close()
 
     def show(self, site: Site) -> None:
         self._site = site
-        self._handler.pages = site.pages()
+        if self._thread is not None:
+            self._handler.pages = self._pages(site.pages())
+
+    def _pages(self, pages: Mapping[str, Page]) -> Mapping[str, Page]:
+        """The pages of the daemon, and those that need no answer from it."""
+        asked = {path: partial(self._ask, page) for path, page in pages.items()}
+        return {**asked, "/health/live": self._live, "/metrics": partial(self._metrics, pages["/metrics"])}
+
+    async def _live(self) -> HttpAnswer:
+        stalled = self._daemon.stalled_secs
+        live = stalled < self._stalled_after_secs
+        return document({"live": live, "stalled_secs": round(stalled, 1)}, 200 if live else 503)
+
+    async def _ask(self, page: Page) -> HttpAnswer:
+        try:
+            return await self._daemon.ask(page)
+        except StalledError as stalled:
+            return plain(503, str(stalled), (("retry-after", "1"),))
+
+    async def _metrics(self, page: Page) -> HttpAnswer:
+        """All metrics, or while the daemon is stalled those of the process and of the stall."""
+        try:
+            found = await self._daemon.ask(page)
+        except StalledError:
+            return answer(200, CONTENT_TYPE, exposition((*process.families(), *self._daemon.families())))
+        if found.status == 200:
+            found.parts = (*parts_of(found), exposition(self._daemon.families()))
+        return found
 
 
-async def _live() -> HttpAnswer:
-    return document({"live": True})
+class _Thread:
+    """The thread of the admin address. It does not keep a process alive that ends."""
+
+    def __init__(self, handler: AdminHandler, address: Address, daemon: DaemonLoop) -> None:
+        self._server = HttpServer(handler, address)
+        self._daemon = daemon
+        self._bound: Future[Address] = Future()
+        self._ended: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="admin", daemon=True)
+
+    async def start(self) -> Address:
+        """Listen. Raises ``OSError``."""
+        self._thread.start()
+        return await asyncio.wrap_future(self._bound)
+
+    async def stop(self) -> None:
+        """Answer what is in flight, then end."""
+        if not self._ended.done():
+            self._loop.call_soon_threadsafe(self._watch.cancel)
+        await asyncio.wrap_future(self._ended)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            loop.run(self._serve())
+        except BaseException as failure:
+            (self._ended if self._bound.done() else self._bound).set_exception(failure)
+        else:
+            self._ended.set_result(None)
+
+    async def _serve(self) -> None:
+        bound = await self._server.start()
+        self._loop = asyncio.get_running_loop()
+        self._watch = self._loop.create_task(self._daemon.watch())
+        self._bound.set_result(bound)
+        with suppress(asyncio.CancelledError):
+            await self._watch
+        await self._server.stop(_GRACE_SECS)
 
 
 async def _not_ready() -> HttpAnswer:

@@ -1,4 +1,4 @@
-"""The pages of the admin address, by path.
+"""The pages of the admin address that the daemon answers, by path.
 
 Metrics are collected on the event loop, one family at a time, and formatted in a thread: with a thousand
 models that takes a while, and requests must proceed."""
@@ -17,7 +17,6 @@ import orjson
 from interlingua.protocols.wire import HttpAnswer
 from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.upstream.upstream import Upstream
-from interlingua.schemas import Operation, Readiness
 from interlingua.translator.admin import models, overview, process, upstreams
 from interlingua.translator.admin import page as dashboard
 from interlingua.translator.admin.handler import Page, answer, document, plain_json
@@ -26,7 +25,7 @@ from interlingua.translator.admin.overview import ByListener, ReadinessWatch
 from interlingua.translator.admin.sources import ReportSource, Sources
 from interlingua.translator.admin.view import Dashboard, view
 from interlingua.translator.serving import request_metrics
-from interlingua.translator.serving.operations import OPERATIONS, OperationRequest, Service
+from interlingua.translator.serving.operations import Service
 
 
 def add_sources(
@@ -63,10 +62,10 @@ class Site:
     watch: ReadinessWatch
 
     def pages(self) -> Mapping[str, Page]:
+        """By path. ``/health/live`` is the listener's own."""
         pages: dict[str, Page] = {
             "/": self._dashboard,
             "/view": self._view_in_json,
-            "/health/live": self._live,
             "/health/ready": self._ready,
             "/metrics": self._metrics,
         }
@@ -81,10 +80,6 @@ class Site:
     async def close(self) -> None:
         """Stop querying upstreams."""
         await self.watch.close()
-
-    async def _live(self) -> HttpAnswer:
-        liveness: Readiness = await OPERATIONS[Operation.LIVE].perform(OperationRequest(self.service))
-        return document({"live": liveness.ready}, 200 if liveness.ready else 503)
 
     async def _ready(self) -> HttpAnswer:
         found = await overview.readiness(self.service)

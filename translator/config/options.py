@@ -82,6 +82,8 @@ class ServerOptions(Section):
     tune_allocator: bool = True
     """Make the C library keep large blocks instead of returning each to the system. Messages of several
     MiB then cost up to half as much; the process holds some memory in reserve."""
+    stalled_after_secs: Seconds = 30.0
+    """How long the event loop may stall before `/health/live` of the admin address returns 503."""
     drain_secs: Annotated[float, Field(ge=0)] = 5.0
     """After the first signal to stop: how long to keep answering while reporting not ready, so that balancers
     choose other servers. A second signal ends the wait."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import aiohttp
@@ -10,7 +11,8 @@ import yaml
 
 from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.runtime.repository.files import Loaded
-from interlingua.translator.admin.listener import AdminListener
+from interlingua.translator.admin.listener import STALLED_AFTER_SECS, AdminListener
+from interlingua.translator.admin.metrics import Family
 from interlingua.translator.assembly import assemble
 from interlingua.translator.config import Config, parse
 from interlingua.translator.config.context import Installation
@@ -34,7 +36,10 @@ async def test_first_it_says_that_models_are_loaded_and_then_what_there_is() -> 
             async with client.get(f"http://{listener.address}{path}") as answer:
                 return answer.status, await answer.text()
 
-        assert await ask("/health/live") == (200, '{\n  "live": true\n}\n')
+        status, text = await ask("/health/live")
+        live = json.loads(text)
+        assert (status, live.keys(), live["live"]) == (200, {"live", "stalled_secs"}, True)
+        assert 0 <= live["stalled_secs"] < STALLED_AFTER_SECS
         assert await ask("/metrics") == (503, "models are being loaded\n")
         status, text = await ask("/health/ready")
         assert status == 503 and "models are being loaded" in text
@@ -44,6 +49,24 @@ async def test_first_it_says_that_models_are_loaded_and_then_what_there_is() -> 
         assert status == 503 and "the server has no model" in text
         assert (await ask("/metrics"))[0] == 200
         assert await ask("/models") == (200, "{}\n")
+        assembly.service.leave()
+        assert (await ask("/health/live"))[0] == 200
+    await assembly.close()
+
+
+async def test_a_failing_page_fails_alone(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> list[Family]:
+        raise RuntimeError("secret")
+
+    assembly = assemble(config(), Loaded())
+    assembly.sources.metrics.append(broken)
+    async with AdminListener(parse_address("127.0.0.1:0")) as listener, aiohttp.ClientSession() as client:
+        listener.show(assembly.site())
+        for path, status in (("/metrics", 500), ("/health/live", 200)):
+            async with client.get(f"http://{listener.address}{path}") as answer:
+                assert answer.status == status
+                assert "secret" not in await answer.text()
+    assert "secret" in caplog.text
     await assembly.close()
 
 
