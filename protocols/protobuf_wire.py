@@ -23,6 +23,9 @@ MAX_FIELDS = 65_536
 """The limit of :func:`split`: no inference has more tensors, and millions of two-byte fields would take
 seconds."""
 
+_PARTS_BYTES = 1 << 16
+"""From this size on, the parts of a message are sent one by one; copying less into one costs less."""
+
 VARINT, LENGTH_DELIMITED = 0, 2
 """The wire types of fields that matter here."""
 
@@ -139,6 +142,19 @@ def join(rest: bytes, field: int, contents: Iterable[Buffer]) -> bytes:
     :func:`split`. Each content is copied once. Raises TOO_LARGE beyond protobuf's limit of 2 GiB."""
     contents = tuple(contents)
     return b"".join(interleaved(leads(rest, field, map(len, contents)), contents))
+
+
+def join_parts(rest: bytes, field: int, contents: Iterable[Buffer]) -> tuple[Buffer, Sequence[Buffer]]:
+    """The same in parts, see :func:`in_parts`."""
+    contents = tuple(contents)
+    return in_parts(interleaved(leads(rest, field, map(len, contents)), contents))
+
+
+def in_parts(pieces: Sequence[Buffer]) -> tuple[Buffer, Sequence[Buffer]]:
+    """A message of ``pieces``: its beginning, and the parts that continue it if it is large."""
+    if sum(map(len, pieces)) < _PARTS_BYTES:
+        return b"".join(pieces), ()
+    return pieces[0], pieces[1:]
 
 
 def leads(rest: bytes, field: int, sizes: Iterable[int]) -> tuple[bytes, ...]:

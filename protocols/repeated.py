@@ -1,4 +1,4 @@
-"""What requests for a model repeat, apart from the bytes of their tensors: caches for codecs."""
+"""What messages of a model repeat, apart from the bytes of their tensors: caches for codecs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import Datatype, InferRequest, SharedMemoryRef, Signature
+from interlingua.schemas import Datatype, InferRequest, InferResponse, SharedMemoryRef, Signature
 
 MOST = 256
 """How many entries a cache has."""
@@ -50,6 +50,23 @@ def repeated_form(request: InferRequest) -> Form | None:
     if length > LONGEST:
         return None
     return tuple(described), None if request.outputs is None else tuple(names), contents
+
+
+def repeated_outputs(response: InferResponse) -> tuple[tuple[Described, ...], list[Buffer]] | None:
+    """The outputs of a ``response`` that has only tensors in memory, and their data; None as above."""
+    if response.parameters:
+        return None
+    length = len(response.model) + len(response.version)
+    described: list[Described] = []
+    contents: list[Buffer] = []
+    for tensor in response.outputs:
+        data, shape = tensor.data, tensor.shape
+        if isinstance(data, SharedMemoryRef) or len(shape) > _USUAL_RANK:
+            return None
+        described.append((tensor.name, tensor.datatype, shape, len(data)))
+        contents.append(data)
+        length += len(tensor.name) + _USUAL_RANK
+    return None if length > LONGEST else (tuple(described), contents)
 
 
 class BySignature(Generic[T]):

@@ -119,12 +119,26 @@ class GrpcRequest:
 @dataclass(slots=True)
 class GrpcAnswer:
     """A unary gRPC answer, on either side. ``code`` is the gRPC status number (0 is OK); an answer
-    with another code has no message."""
+    with another code has no message. On the server ``parts`` continue the message, as in a request."""
 
     message: Buffer = b""
     code: int = 0
     details: str = ""
     trailing: Headers = ()
+    parts: Sequence[Buffer] = ()
+
+    @property
+    def whole(self) -> Buffer:
+        """The message in one piece."""
+        return b"".join((self.message, *self.parts)) if self.parts else self.message
+
+    @property
+    def size(self) -> int:
+        """The bytes of the message."""
+        size = len(self.message)
+        for part in self.parts:
+            size += len(part)
+        return size
 
 
 class GrpcHandler(Protocol):

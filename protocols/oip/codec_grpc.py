@@ -38,10 +38,10 @@ from interlingua.protocols.oip.grpc_messages import (
     unwritable,
     write_parameters,
 )
-from interlingua.protocols.oip.known_messages import KnownAnswers, request_pieces
+from interlingua.protocols.oip.known_messages import KnownAnswers, answer_pieces, request_pieces
 from interlingua.protocols.oip.typed_contents import read_contents
 from interlingua.protocols.protobuf_message import parse, parse_split, unparsable
-from interlingua.protocols.protobuf_wire import interleaved, join, leads, split
+from interlingua.protocols.protobuf_wire import in_parts, interleaved, join_parts, leads, split
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     Datatype,
@@ -68,9 +68,6 @@ RAW_INPUT: int = REQUEST.RAW_INPUT_CONTENTS_FIELD_NUMBER
 RAW_OUTPUT: int = RESPONSE.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
 
 Raws = list[memoryview]
-
-_PIECES_BYTES = 1 << 16
-"""From this size on, the pieces of a message are sent one by one; copying less into one costs less."""
 
 _NO_PLACEMENTS: Mapping[str, SharedMemoryRef] = {}
 _KNOWN_ANSWERS = KnownAnswers()
@@ -119,6 +116,10 @@ def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[Infe
 
 def encode_infer(form: OipGrpcReplyForm, response: InferResponse) -> GrpcAnswer:
     """The answer, every output in raw contents. Raises UNREPRESENTABLE, TOO_LARGE."""
+    pieces = None if form.id or form.classes else answer_pieces(response)
+    if pieces is not None:
+        message, parts = in_parts(pieces)
+        return GrpcAnswer(message, parts=parts)
     outputs = with_classes(response, form.classes) if form.classes else response.outputs
     try:
         head = RESPONSE(model_name=response.model, model_version=response.version, id=form.id)
@@ -131,7 +132,8 @@ def encode_infer(form: OipGrpcReplyForm, response: InferResponse) -> GrpcAnswer:
         raise unwritable(error) from error
     # one entry for each output, by position; empty for shared memory
     contents = [b"" if isinstance(tensor.data, SharedMemoryRef) else tensor.data for tensor in outputs]
-    return GrpcAnswer(join(rest, RAW_OUTPUT, contents))
+    message, parts = join_parts(rest, RAW_OUTPUT, contents)
+    return GrpcAnswer(message, parts=parts)
 
 
 INFER: Action[GrpcAnswer] = Action(Operation.INFER, encode_infer, decode_infer)
@@ -177,10 +179,9 @@ def encode_call(
 
 
 def _call(pieces: list[Buffer]) -> GrpcRequest:
-    """The call with a message of ``pieces``; a large one stays in them."""
-    if sum(map(len, pieces)) < _PIECES_BYTES:
-        return GrpcRequest(METHOD, b"".join(pieces))
-    return GrpcRequest(METHOD, pieces[0], parts=pieces[1:])
+    """The call with a message of ``pieces``."""
+    message, parts = in_parts(pieces)
+    return GrpcRequest(METHOD, message, parts=parts)
 
 
 @reader

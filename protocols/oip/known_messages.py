@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 from interlingua.protocols.oip.grpc_messages import unwritable
 from interlingua.protocols.protobuf_wire import interleaved, leads
-from interlingua.protocols.repeated import LONGEST, MOST, Described, repeated_form
+from interlingua.protocols.repeated import LONGEST, MOST, Described, repeated_form, repeated_outputs
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import Datatype, InferRequest, InferResponse, Tensor
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.schemas.oip import MESSAGES
 
 _REQUEST: Any = MESSAGES["inference.ModelInferRequest"]
+_RESPONSE: Any = MESSAGES["inference.ModelInferResponse"]
 
 
 def request_pieces(request: InferRequest) -> list[Buffer] | None:
@@ -45,6 +46,27 @@ def _request_leads(
     except ValueError as error:
         raise unwritable(error) from error
     return leads(rest, _REQUEST.RAW_INPUT_CONTENTS_FIELD_NUMBER, [size for *_, size in inputs])
+
+
+def answer_pieces(response: InferResponse) -> list[Buffer] | None:
+    """The message of ``response`` without an id, as :func:`request_pieces`. Raises as that."""
+    form = repeated_outputs(response)
+    if form is None:
+        return None
+    outputs, contents = form
+    return interleaved(_answer_leads(response.model, response.version, outputs), contents)
+
+
+@lru_cache(MOST)
+def _answer_leads(model: str, version: str, outputs: tuple[Described, ...]) -> Sequence[bytes]:
+    try:
+        head = _RESPONSE(model_name=model, model_version=version)
+        for name, datatype, shape, _ in outputs:
+            head.outputs.add(name=name, datatype=datatype.value, shape=shape)
+        rest = head.SerializeToString()
+    except ValueError as error:
+        raise unwritable(error) from error
+    return leads(rest, _RESPONSE.RAW_OUTPUT_CONTENTS_FIELD_NUMBER, [size for *_, size in outputs])
 
 
 class _Output(NamedTuple):

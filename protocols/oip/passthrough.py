@@ -7,6 +7,7 @@ recent ones without an id are cached by these bytes; number and size are bounded
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from interlingua.protocols.oip.codec_grpc import (
     decode_reply,
 )
 from interlingua.protocols.protobuf_message import parse, split_off
-from interlingua.protocols.protobuf_wire import join
+from interlingua.protocols.protobuf_wire import join_parts
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import Datatype, InferenceError, InferHeads, InferResponse, Signature, TensorHead
 from interlingua.schemas.datatypes import DATATYPES
@@ -106,16 +107,19 @@ def _may_fill(nbytes: int, datatype: Datatype, shape: tuple[int, ...]) -> bool:
 def _call(opened: Opened[GrpcAnswer], names: PassthroughNames) -> GrpcRequest:
     head, raws, request, _ = opened.message
     message = request.message
+    parts: Sequence[Buffer] = ()
     if head.model_name != names.remote or names.inputs or names.outputs:
-        message = renamed_request(head, raws, message, names)
+        message, parts = renamed_request(head, raws, message, names)
     # the context is replaced before the call: a new one would cost more
-    return GrpcRequest(METHOD, message, {}, request.context)
+    return GrpcRequest(METHOD, message, {}, request.context, parts)
 
 
-def renamed_request(head: Any, raws: Raws, message: Buffer, names: PassthroughNames) -> Buffer:
-    """The ``message`` of ``head`` and ``raws`` in the upstream's names, without parameters."""
+def renamed_request(
+    head: Any, raws: Raws, message: Buffer, names: PassthroughNames
+) -> tuple[Buffer, Sequence[Buffer]]:
+    """The ``message`` of ``head`` and ``raws`` in the upstream's names, without parameters, in parts."""
     if head.model_name == names.remote and not (names.inputs or names.outputs or head.parameters):
-        return message
+        return message, ()
     renamed: Any = REQUEST()
     renamed.CopyFrom(head)
     renamed.ClearField("parameters")
@@ -123,7 +127,7 @@ def renamed_request(head: Any, raws: Raws, message: Buffer, names: PassthroughNa
     for tensors, theirs in ((renamed.inputs, names.inputs), (renamed.outputs, names.outputs)):
         for tensor in tensors:
             tensor.name = theirs.get(tensor.name, tensor.name)
-    return join(renamed.SerializeToString(), RAW_INPUT, raws)
+    return join_parts(renamed.SerializeToString(), RAW_INPUT, raws)
 
 
 def _answer(
@@ -168,7 +172,8 @@ def _renamed(
     head.model_name, head.id = names.model, request.id
     for tensor, name in zip(head.outputs, outputs, strict=True):
         tensor.name = name
-    return GrpcAnswer(join(head.SerializeToString(), RAW_OUTPUT, raws)), head.model_version
+    first, parts = join_parts(head.SerializeToString(), RAW_OUTPUT, raws)
+    return GrpcAnswer(first, parts=parts), head.model_version
 
 
 def is_usual(tensor: Any, raw: memoryview) -> bool:

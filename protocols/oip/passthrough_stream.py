@@ -21,10 +21,11 @@ from interlingua.protocols.oip.stream_grpc import (
     INFER_RESPONSE,
     METHOD,
     decode_reply,
+    in_stream,
     reply_fields,
 )
 from interlingua.protocols.protobuf_message import parse_split
-from interlingua.protocols.protobuf_wire import join
+from interlingua.protocols.protobuf_wire import join_parts
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import InferenceError, InferHeads, InferResponse, Signature
 
@@ -49,7 +50,8 @@ def _wants_empty_final(parameters: Any) -> bool:
 
 def _call(opened: Opened[GrpcAnswer], names: PassthroughNames) -> GrpcRequest:
     head, raws, _, message = opened.message
-    return GrpcRequest(METHOD, renamed_request(head, raws, message, names))
+    message, parts = renamed_request(head, raws, message, names)
+    return GrpcRequest(METHOD, message, parts=parts)
 
 
 def _answer(
@@ -91,8 +93,8 @@ def _renamed(
     head.model_name, head.id = names.model, request.id
     for tensor, name in zip(head.outputs, outputs, strict=True):
         tensor.name = name
-    renamed = join(head.SerializeToString(), RAW_OUTPUT, raws)
-    return GrpcAnswer(join(b"", INFER_RESPONSE, [renamed])), version, last
+    renamed, parts = join_parts(head.SerializeToString(), RAW_OUTPUT, raws)
+    return in_stream(GrpcAnswer(renamed, parts=parts)), version, last
 
 
 PASSTHROUGH: StreamPassthrough[GrpcRequest, GrpcAnswer, GrpcAnswer] = StreamPassthrough(

@@ -23,7 +23,7 @@ from interlingua.protocols.oip.codec_grpc import (
 )
 from interlingua.protocols.oip.grpc_messages import SERVICE, fail, unwritable
 from interlingua.protocols.protobuf_message import unparsable
-from interlingua.protocols.protobuf_wire import join, read_fields
+from interlingua.protocols.protobuf_wire import leads, read_fields
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     ErrorCode,
@@ -93,7 +93,13 @@ def _encode(form: Form, response: InferResponse) -> GrpcAnswer | None:
         answer = _about(response.model, form.version, form.each.id, final=True)
         return GrpcAnswer(_ANSWER(infer_response=answer).SerializeToString())
     flagged = replace(response, parameters={**response.parameters, FINAL_RESPONSE: response.final})
-    return GrpcAnswer(join(b"", INFER_RESPONSE, [encode_infer(form.each, flagged).message]))
+    return in_stream(encode_infer(form.each, flagged))
+
+
+def in_stream(answer: GrpcAnswer) -> GrpcAnswer:
+    """The message of a stream with the ``answer`` to a request."""
+    (lead,) = leads(b"", INFER_RESPONSE, (answer.size,))
+    return GrpcAnswer(b"".join((lead, answer.message)), parts=answer.parts)
 
 
 def _fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:

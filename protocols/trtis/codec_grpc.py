@@ -10,7 +10,7 @@ from typing import Any
 
 from interlingua.protocols.dialect import Action, Opened
 from interlingua.protocols.protobuf_message import parse_split
-from interlingua.protocols.protobuf_wire import MAX_MESSAGE_BYTES, join
+from interlingua.protocols.protobuf_wire import MAX_MESSAGE_BYTES, join_parts
 from interlingua.protocols.trtis.client_codec import LATEST, PendingCall, size_of, version_of
 from interlingua.protocols.trtis.client_codec import decode_response as read_response
 from interlingua.protocols.trtis.client_codec import encode_request as write_request
@@ -75,7 +75,8 @@ def encode_infer(form: TrtisReplyForm, response: InferResponse) -> GrpcAnswer:
             f"Response has byte size {size} which exceeds gRPC's byte size limit {MAX_MESSAGE_BYTES}",
         )
     head = _RESPONSE(request_status=success(form.context), meta_data=header)
-    return GrpcAnswer(join(head.SerializeToString(), _RAW_OUTPUT, contents))
+    message, parts = join_parts(head.SerializeToString(), _RAW_OUTPUT, contents)
+    return GrpcAnswer(message, parts=parts)
 
 
 _INFER: Action[GrpcAnswer] = Action(Operation.INFER, encode_infer, decode_infer)
@@ -112,7 +113,8 @@ def encode_call(request: InferRequest, signature: Signature | None) -> tuple[Grp
         head = _REQUEST(model_name=request.model, model_version=version, meta_data=header)
     except ValueError as error:
         raise not_carried(DIALECT_NAME, f"the model name {request.model!a}: {error}") from error
-    return GrpcRequest(f"{SERVICE}Infer", join(head.SerializeToString(), _RAW_INPUT, contents)), pending
+    message, parts = join_parts(head.SerializeToString(), _RAW_INPUT, contents)
+    return GrpcRequest(f"{SERVICE}Infer", message, parts=parts), pending
 
 
 def split_answer(message: Buffer) -> tuple[Any, Raws]:

@@ -87,10 +87,8 @@ def _read_grpc_answer(data: bytes, headers: Mapping[str, str]) -> GrpcAnswer:
 
 
 def _write_grpc(message: GrpcRequest | GrpcAnswer) -> bytes:
-    if isinstance(message, GrpcRequest):
+    if isinstance(message, GrpcRequest) or not message.code:
         return bytes(message.whole)
-    if not message.code:
-        return bytes(message.message)
     details = quote(message.details, safe=_PLAIN)
     return f"{_STATUS} {message.code}\r\ngrpc-message: {details}\r\n".encode()
 

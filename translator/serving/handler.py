@@ -39,13 +39,14 @@ class TransportPipeline:
 
     The class attributes describe its messages: ``_key`` finds the endpoint of a request, ``_body`` and
     ``_headers`` are parts of it, and ``_label`` is the format of its name in logs. An answer has a
-    ``message``, or ``parts``.
+    ``message``, ``parts``, or both.
     """
 
     _key: ClassVar[attrgetter[Any]]
     _body: ClassVar[attrgetter[Any]] = attrgetter("message")
     _headers: ClassVar[attrgetter[Any]] = attrgetter("context.headers")
     _label: ClassVar[str]
+    _has_message: ClassVar[bool] = True
     _has_parts: ClassVar[bool] = False
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
@@ -78,7 +79,10 @@ class TransportPipeline:
             else:
                 in_flight.answer = await processor.perform(opened, binding, context)
         answer = in_flight.answer
-        metrics.sent_bytes += _nbytes(answer.parts) if self._has_parts else len(answer.message)
+        if self._has_message:
+            metrics.sent_bytes += len(answer.message)
+        if self._has_parts and answer.parts:
+            metrics.sent_bytes += _nbytes(answer.parts)
         if timed:
             # a request that fails in its first stage has no times yet
             timings = context.timings or {"decode": time.monotonic_ns() - in_flight.began}
@@ -125,7 +129,7 @@ class FramedPipeline(TransportPipeline):
 
     _key = attrgetter("__class__")
     _label = "a message"
-    _has_parts = True
+    _has_message, _has_parts = False, True
 
     def _keys(self, endpoint: FramedEndpoint) -> Iterable[type]:
         return (FramedRequest,)

@@ -32,6 +32,7 @@ class GrpcPipeline(TransportPipeline):
     _key = attrgetter("method")
     _headers = attrgetter("metadata")
     _label = "{0.method}"
+    _has_parts = True
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         super().__init__(handling, bindings)
@@ -85,8 +86,8 @@ class GrpcPipeline(TransportPipeline):
                 async with aclosing(in_flight.stream(items)) as counted:
                     async for answer, last in counted:
                         if answer is not None:
-                            metrics.sent_bytes += len(answer.message)
+                            metrics.sent_bytes += answer.size
                         yield answer, last
                 return
-        metrics.sent_bytes += len(in_flight.answer.message)
+        metrics.sent_bytes += in_flight.answer.size
         yield in_flight.answer, True

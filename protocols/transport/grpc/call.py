@@ -21,11 +21,10 @@ from interlingua.protocols.transport.grpc.headers import (
     trailers_only,
 )
 from interlingua.protocols.transport.grpc.messages import (
-    PREFIX,
     PREFIX_BYTES,
     MessageError,
     MessageStream,
-    lasting,
+    prefixed,
 )
 from interlingua.protocols.transport.grpc.status import (
     CANCELLED,
@@ -214,12 +213,9 @@ class UnaryCall(GrpcCall):
             self.connection.sender.send_end(self, self._ending(answer))
             return
         self._started = True
-        message = answer.message
-        size = len(message)
+        size, pieces = prefixed(answer.message, answer.parts)
         tail = trailers(answer) if answer.trailing else OK
-        self.connection.sender.send_whole(
-            self, ANSWER_HEADERS, (PREFIX.pack(0, size), lasting(message)), size + PREFIX_BYTES, tail
-        )
+        self.connection.sender.send_whole(self, ANSWER_HEADERS, pieces, size, tail)
 
 
 class StreamCall(GrpcCall):
@@ -314,8 +310,7 @@ class StreamCall(GrpcCall):
                     return answer
                 trailing = answer.trailing or trailing
                 self._start()
-                message = answer.message
-                self.connection.sender.send(self, (PREFIX.pack(0, len(message)), lasting(message)))
+                self.connection.sender.send(self, prefixed(answer.message, answer.parts)[1])
                 if self.queued > _WAITING_BYTES:
                     self._send_waiter = self._host.loop.create_future()
                     await self._send_waiter

@@ -13,11 +13,10 @@ from typing import Protocol
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors
 from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, of_reset
 from interlingua.protocols.transport.grpc.messages import (
-    PREFIX,
     PREFIX_BYTES,
     MessageError,
     MessageStream,
-    lasting,
+    prefixed,
 )
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, UNKNOWN
 from interlingua.protocols.transport.h2.client import ClientConnection, ClientStream
@@ -70,8 +69,7 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
 
     def send(self, message: Buffer, *, ended: bool) -> None:
         """Send a message; ``ended``: it is the last one."""
-        parts = (PREFIX.pack(0, len(message)), lasting(message))
-        self._host.connection.sender.send(self, parts, ended=ended)
+        self._host.connection.sender.send(self, prefixed(message)[1], ended=ended)
 
     def cancel(self) -> None:
         """End the call, if it has not ended: its answer is no longer wanted."""
@@ -189,11 +187,8 @@ class UnaryClientCall(ClientCall):
         """Send the whole request; ``block`` are its headers, ``more`` continues ``message``."""
         connection = self._host.connection
         connection.open(self)
-        size = len(message)
-        for part in more:
-            size += len(part)
-        parts = (PREFIX.pack(0, size), lasting(message), *map(lasting, more))
-        connection.sender.send_whole(self, block, parts, size + PREFIX_BYTES)
+        size, pieces = prefixed(message, more)
+        connection.sender.send_whole(self, block, pieces, size)
 
     async def answer(self) -> GrpcAnswer:
         """The answer. Raises the error that ended the call."""

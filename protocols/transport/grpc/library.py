@@ -250,4 +250,5 @@ def _tell(answer: GrpcAnswer, call: grpc.aio.ServicerContext) -> bytes:
     if answer.code:
         call.set_code(_STATUS[answer.code])
         call.set_details(cut(answer.details))
-    return answer.message if isinstance(answer.message, bytes) else bytes(answer.message)
+    message = answer.whole
+    return message if isinstance(message, bytes) else bytes(message)

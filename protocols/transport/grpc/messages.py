@@ -8,7 +8,7 @@ grows with what has arrived rather than with what the peer claims. No sockets.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from interlingua.protocols.content_coding import inflate
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED
@@ -145,8 +145,18 @@ class MessageStream(Stream):
         return self.sink is not None and self.sink.partial
 
 
-def lasting(message: Buffer) -> Buffer:
-    """``message``, or a copy of it if it may change while it is queued."""
+def prefixed(message: Buffer, parts: Sequence[Buffer] = ()) -> tuple[int, Sequence[Buffer]]:
+    """The pieces of ``message``, which ``parts`` continue, with its prefix, and their size together. What may
+    change while it is queued is copied."""
+    size = len(message)
+    if not parts and isinstance(message, bytes):
+        return size + PREFIX_BYTES, (PREFIX.pack(0, size), message)
+    for part in parts:
+        size += len(part)
+    return size + PREFIX_BYTES, (PREFIX.pack(0, size), _lasting(message), *map(_lasting, parts))
+
+
+def _lasting(message: Buffer) -> Buffer:
     if isinstance(message, bytes) or (isinstance(message, memoryview) and message.readonly):
         return message
     return bytes(message)

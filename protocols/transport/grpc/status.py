@@ -53,6 +53,6 @@ def too_large(what: str, size: int, key: str, limit: int) -> GrpcAnswer:
 
 def fitting(answer: GrpcAnswer, limit: int | None) -> GrpcAnswer:
     """The answer, or a refusal to send one that large."""
-    if limit is None or len(answer.message) <= limit:
+    if limit is None or (size := answer.size) <= limit:
         return answer
-    return too_large("answer", len(answer.message), "max_response_bytes", limit)
+    return too_large("answer", size, "max_response_bytes", limit)

@@ -88,6 +88,16 @@ def test_an_answer_in_any_dialect(source: Binding, to: Binding) -> None:
 
 
 @pytest.mark.parametrize("to", BINDINGS, ids=attrgetter("name"))
+def test_a_large_answer_is_whole(to: Binding) -> None:
+    outputs = (Tensor.from_numpy("y", np.arange(30_000, dtype=np.float32)),)
+    message = convert_answer(InferResponse("m", outputs, "1"), to, REQUEST, SIGNATURE).message
+    assert message is not None
+    response = read_answer(to, FORMS[to.transport].write(message), REQUEST, SIGNATURE)
+    assert isinstance(response, InferResponse)
+    assert response.outputs == outputs
+
+
+@pytest.mark.parametrize("to", BINDINGS, ids=attrgetter("name"))
 def test_an_answer_whose_request_is_not_known(to: Binding) -> None:
     message = convert_answer(InferResponse("m", OUTPUTS), to, signature=SIGNATURE).message
     assert message is not None

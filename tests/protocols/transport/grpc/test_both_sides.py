@@ -119,6 +119,22 @@ class TestServer(OnEachEngine):
         async with serving(GrpcEcho(GrpcAnswer(memoryview(b"view")))) as server:
             assert await called(server) == b"view"
 
+    @pytest.mark.parametrize("size", [1, 10_000, 3 * MIB])
+    async def test_an_answer_may_be_in_parts(self, size: int) -> None:
+        parts = (memoryview(b"p" * size), b"", memoryview(bytearray(b"q" * size)))
+        async with serving(GrpcEcho(GrpcAnswer(b"head", parts=parts))) as server:
+            assert await called(server) == b"head" + b"p" * size + b"q" * size
+            async with plain(server) as channel:
+                call = channel.stream_stream(STREAM)(iter([b"1", b"2"]))
+                assert [len(each) async for each in call] == [4 + 2 * size] * 2
+
+    async def test_the_limit_of_answers_counts_parts(self) -> None:
+        for size, code in ((500, grpc.StatusCode.OK), (501, grpc.StatusCode.RESOURCE_EXHAUSTED)):
+            answer = GrpcAnswer(b"x" * 500, parts=(b"x" * size,))
+            async with serving(GrpcEcho(answer), max_response_bytes=1000) as server, plain(server) as channel:
+                call = channel.unary_unary(CALL)(b"x")
+                assert await call.code() is code
+
     async def test_what_the_handler_receives(self) -> None:
         handler = GrpcEcho()
         sent = (("a", "b"), ("traceparent", "00-1"), ("tracestate", "c=d"), ("e-bin", b"\x00"))
