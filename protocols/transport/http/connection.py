@@ -152,7 +152,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             headers = reader.read_headers(data)
         except HeadersError as error:
-            self._decline(str(error))
+            self._decline(error)
             return
         if headers is None:
             return
@@ -256,9 +256,9 @@ class HttpConnection(asyncio.Protocol):
         self._expires = math.inf
         self._wake()
 
-    def _decline(self, text: str) -> None:
+    def _decline(self, error: HeadersError) -> None:
         """Answer input that is no request."""
-        answer = text_answer(400, text)
+        answer = text_answer(error.status, str(error))
         self._reader.refuse()
         self._writer.whole(answer, parts_of(answer), 1, keep_alive=False, bodiless=False)
         self._end()

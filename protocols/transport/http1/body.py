@@ -11,6 +11,7 @@ import re
 
 import numpy as np
 
+from interlingua.protocols.transport.http1.headers import NAME
 from interlingua.protocols.wire import Buffer
 
 _JOINED_BYTES = 1 << 16
@@ -28,7 +29,10 @@ _MAX_LINE_BYTES = 1 << 12
 _MAX_TRAILER_BYTES = 1 << 16
 """The longest trailer section, which is ignored."""
 
-_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?")
+_SIZE_LINE = re.compile(rb"(0*[0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?")
+
+_TRAILER_LINE = re.compile(rf"{NAME}:[^\x00-\x08\x0a-\x1f\x7f]*".encode())
+"""A field (RFC 9112, 5)."""
 
 _SMALL_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,3})\r\n").match
 
@@ -50,6 +54,8 @@ class SizedBody:
 
     def __init__(self, length: int) -> None:
         self._length = length
+        self.least_size = length
+        """The size of the body, as far as it is known."""
         self._whole: Buffer = b""
         self._buffer = memoryview(b"")
         self.size = 0
@@ -143,6 +149,11 @@ class UnchunkedBody:
         """How many bytes have arrived."""
         return self._pieces.size
 
+    @property
+    def least_size(self) -> int:
+        """The size of the body, as far as it is known."""
+        return self.size if self._length is None else self._length
+
     def feed(self, data: bytes | bytearray, at: int) -> int:
         """Take the bytes of the body from ``data[at:]``. Returns where they end."""
         end = len(data)
@@ -160,7 +171,7 @@ class UnchunkedBody:
 
 
 class ChunkedBody:
-    """A chunked body (RFC 9112, 7.1). Extensions and trailers are ignored."""
+    """A chunked body (RFC 9112, 7.1). Extensions and trailers are checked and ignored."""
 
     def __init__(self) -> None:
         self._pieces = _Pieces()
@@ -177,6 +188,11 @@ class ChunkedBody:
     def size(self) -> int:
         """How many bytes have arrived, without framing."""
         return self._pieces.size
+
+    @property
+    def least_size(self) -> int:
+        """The size of the body, as far as it is known: up to the end of the chunk that is arriving."""
+        return self._pieces.size + max(self._left - 2, 0)
 
     def feed(self, data: bytes | bytearray, at: int) -> int:
         """Take the bytes of the body from ``data[at:]``. Returns where they end. Raises ``BodyError``."""
@@ -238,6 +254,8 @@ class ChunkedBody:
 
     def _parse_line(self, line: bytes) -> None:
         if self._trailer_bytes is not None:
+            if line and not _TRAILER_LINE.fullmatch(line):  # RFC 9112, 7.1.2
+                raise BodyError("a line behind the last chunk is not a field")
             self._trailer_bytes += len(line) + 2
             self.complete = not line
             return

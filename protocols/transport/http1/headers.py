@@ -1,8 +1,9 @@
 """Parses the request line and headers of an HTTP/1 request, on llhttp by way of httptools. ``reply_headers``
 does the same for answers.
 
-llhttp runs without its leniencies (but one on demand): lines end with CR LF (RFC 9112, 2.2), none is folded
-(5.2), Content-Length is a single number (6.3). Further rules are checked here. No I/O, no body.
+llhttp runs without its leniencies, except for versions, which are checked here, and one on demand: lines end
+with CR LF (RFC 9112, 2.2), none is folded (5.2), Content-Length is a single number (6.3). Further rules are
+checked here. No I/O, no body.
 """
 
 from __future__ import annotations
@@ -27,12 +28,27 @@ END = b"\r\n\r\n"
 
 Parser = httptools.HttpRequestParser | httptools.HttpResponseParser
 
-_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
+NAME = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+"""A token (RFC 9110, 5.6.2), such as a method or the name of a field, as a pattern."""
+
+_REQUEST_LINE = re.compile(rf"{NAME} [^\x00-\x20#\x7f]+ HTTP/([0-9])\.([0-9])\r\n".encode())
+"""RFC 9112, 3: single spaces, no fragment; llhttp accepts both, and protocols other than HTTP."""
+
+_METHOD = re.compile(rf"{NAME}(?: |\Z)".encode())
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?]*)")
+_IP_LITERAL = r"\[(?:[0-9A-Fa-f:.]+(?:%25[0-9A-Za-z._~-]+)?|[vV][0-9A-Fa-f]+\.[0-9A-Za-z._~!$&'()*+,;=:-]+)\]"
+_HOST = re.compile(rf"(?:{_IP_LITERAL}|(?:[0-9A-Za-z._~!$&'()*+,;=-]|%[0-9A-Fa-f]{{2}})*)(?::[0-9]*)?")
+"""``uri-host [ ":" port ]`` (RFC 9110, 7.2; RFC 3986, 3.2.2), with the zones of RFC 6874."""
+
 VERSIONS = {"1.0": 0, "1.1": 1}
 
 
 class HeadersError(ValueError):
-    """The input is not the header section of a message; the text is for the peer."""
+    """The input is not the header section of a message; the text is for the peer, ``status`` for a client."""
+
+    def __init__(self, text: str, status: int = 400) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +80,10 @@ class HeaderProbe:
 
     def check(self, data: bytes | bytearray) -> None:
         """Go on with ``data``, everything that has arrived so far. Raises ``HeadersError``."""
+        if len(data) > MAX_FIELD_BYTES and data.find(b"\n") < 0:
+            raise _target_too_long()
         if len(data) > MAX_HEADERS_BYTES:
-            raise HeadersError(f"the head of the {self._message} has more than {MAX_HEADERS_BYTES} bytes")
+            raise _section_too_long(self._message)
         feed(self._parser, bytes(data[self.seen :]))
         self.seen = len(data)
 
@@ -134,27 +152,28 @@ def parse_headers(raw: bytes, accept_te_with_length: bool = False) -> RequestHea
     """Parse ``raw``, exactly one header section. With ``accept_te_with_length`` it may have both
     Transfer-Encoding and Content-Length: the former counts, and the connection ends with the request (RFC
     9112, 6.1 and 6.3). Raises ``HeadersError``."""
+    if len(raw) > MAX_HEADERS_BYTES:
+        raise _section_too_long("request")
     fields = _Request()
     parser = request_parser(fields, accept_te_with_length)
     feed(parser, raw)
-    minor = VERSIONS.get(parser.get_http_version())
-    if minor is None or not fields.complete:
-        raise HeadersError("the request is not of HTTP/1.0 or HTTP/1.1")
-    headers = fields.headers
-    if minor and "host" not in headers:  # RFC 9112, 3.2
-        raise HeadersError("Missing 'Host' header in request.")
+    minor = _minor_version(raw)
+    if not fields.complete:
+        raise HeadersError("the header section is not complete")
     if len(fields.target) > MAX_FIELD_BYTES:
-        raise HeadersError(f"the request target has more than {MAX_FIELD_BYTES} bytes")
-    path, _, query = _origin(fields.target.decode("utf-8", "surrogateescape")).partition("?")
+        raise _target_too_long()
+    headers, method = fields.headers, parser.get_method().decode()
+    _check_host(headers, minor)
+    path, _, query = _origin(fields.target.decode("utf-8", "surrogateescape"), method, headers).partition("?")
     coding = headers.get("transfer-encoding")
-    if coding is not None and coding.lower() != "chunked":  # RFC 9112, 6.1
-        raise HeadersError("the only transfer coding here is 'chunked'")
+    if coding is not None:
+        _check_coding(coding.lower())
     both = coding is not None and "content-length" in headers
     if both and not minor:
         raise HeadersError("a request of HTTP/1.0 has a Transfer-Encoding and a Content-Length")
     return RequestHeaders(
         raw,
-        parser.get_method().decode(),
+        method,
         path,
         query,
         minor,
@@ -169,8 +188,7 @@ def parse_headers(raw: bytes, accept_te_with_length: bool = False) -> RequestHea
 def request_parser(protocol: object, accept_te_with_length: bool = False) -> httptools.HttpRequestParser:
     """A parser of requests; see :func:`parse_headers`."""
     parser = httptools.HttpRequestParser(protocol)
-    if accept_te_with_length:
-        parser.set_dangerous_leniencies(lenient_chunked_length=True)
+    parser.set_dangerous_leniencies(lenient_version=True, lenient_chunked_length=accept_te_with_length)
     return parser
 
 
@@ -183,7 +201,9 @@ def feed(parser: Parser, data: bytes) -> None:
     except httptools.HttpParserError as error:
         if isinstance(error.__context__, HeadersError):
             raise error.__context__ from None
-        raise HeadersError(f"not HTTP: {error}") from error
+        # RFC 9110, 9.1, for an unknown method; it is a token, unlike the first bytes of other protocols
+        unknown = isinstance(error, httptools.HttpParserInvalidMethodError) and _METHOD.match(data)
+        raise HeadersError(f"not HTTP: {error}", 501 if unknown else 400) from error
 
 
 def keeps_alive(connection: str, minor: int) -> bool:
@@ -194,12 +214,57 @@ def keeps_alive(connection: str, minor: int) -> bool:
     return "close" not in options and (minor > 0 or "keep-alive" in options)
 
 
-def _origin(target: str) -> str:
-    """The path and query of a target in absolute form (RFC 9112, 3.2.2); others unchanged."""
+def _target_too_long() -> HeadersError:
+    """RFC 9112, 3."""
+    return HeadersError(f"the request target has more than {MAX_FIELD_BYTES} bytes", 414)
+
+
+def _section_too_long(message: str) -> HeadersError:
+    return HeadersError(f"the head of the {message} has more than {MAX_HEADERS_BYTES} bytes")
+
+
+def _minor_version(raw: bytes) -> int:
+    """The minor version of the request, 1 for later ones (RFC 9110, 2.5). Raises ``HeadersError``."""
+    line = _REQUEST_LINE.match(raw)
+    if line is None:
+        raise HeadersError("the request line is not one of HTTP/1.0 or HTTP/1.1")
+    if line[1] != b"1":  # RFC 9110, 15.6.6
+        raise HeadersError("the request is not of HTTP/1.0 or HTTP/1.1", 505)
+    return 0 if line[2] == b"0" else 1
+
+
+def _check_host(headers: Mapping[str, str], minor: int) -> None:
+    """RFC 9112, 3.2."""
+    host = headers.get("host")
+    if host is None:
+        if minor:
+            raise HeadersError("Missing 'Host' header in request.")
+    elif not _HOST.fullmatch(host):
+        raise HeadersError("Invalid 'Host' header in request.")
+
+
+def _check_coding(coding: str) -> None:
+    """RFC 9112, 6.1 and 6.3: a request that does not end with ``chunked`` has no known end."""
+    if coding == "chunked":
+        return
+    *others, last = (each.strip(" \t") for each in coding.split(","))
+    unknown = last == "chunked" and "chunked" not in others and all(others)
+    raise HeadersError("the only transfer coding here is 'chunked'", 501 if unknown else 400)
+
+
+def _origin(target: str, method: str, headers: dict[str, str]) -> str:
+    """The path and query of a target (RFC 9112, 3.2). In absolute form it replaces the Host header (3.2.2); a
+    target in asterisk or authority form is returned as it is. Raises ``HeadersError``."""
     if target[:1] == "/":
         return target
-    authority = _AUTHORITY.match(target)
-    if authority is None:
-        return target
-    rest = target[authority.end() :]
-    return rest if rest[:1] == "/" else f"/{rest}"
+    absolute = _ABSOLUTE.match(target)
+    if absolute is not None:
+        authority = absolute[1]
+        if authority[:1] in ("", ":") or not _HOST.fullmatch(authority):  # RFC 9110, 4.2.1 and 4.2.4
+            raise HeadersError("the request target has an invalid host")
+        headers["host"] = authority
+        rest = target[absolute.end() :]
+        return rest if rest[:1] == "/" else f"/{rest}"
+    if method != ("OPTIONS" if target == "*" else "CONNECT"):  # RFC 9112, 3.2.3 and 3.2.4
+        raise HeadersError(f"a {method} request has no target of this form")
+    return target

@@ -145,8 +145,8 @@ class RequestReader:
         return headers
 
     def read_body(self, data: bytes = b"") -> int:
-        """In state BODY, go on with ``data``: how many bytes of the body are here. The state is ANSWERING
-        once it is complete. Raises ``BodyError``."""
+        """In state BODY, go on with ``data``: the size of the body, as far as it is known. The state is
+        ANSWERING once it is complete. Raises ``BodyError``."""
         body = self._body
         assert body is not None, "in state BODY there is one"  # noqa: S101
         if data:  # to receive nothing would copy what is here
@@ -156,7 +156,7 @@ class RequestReader:
             self._data, self._at = b"", 0
         if body.complete:
             self._end_body(body)
-        return body.size
+        return body.least_size
 
     @property
     def missing(self) -> int:

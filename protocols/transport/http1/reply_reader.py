@@ -128,11 +128,8 @@ class ReplyReader:
 
     @property
     def size(self) -> int:
-        """How many bytes of the body have arrived, or will if it has a length."""
-        body = self._body
-        if body is None:
-            return len(self.body)
-        return body.size + body.missing
+        """The size of the body, as far as it is known."""
+        return len(self.body) if self._body is None else self._body.least_size
 
     @property
     def missing(self) -> int:

@@ -180,7 +180,7 @@ class TestSmuggling:
         async with serving(HttpEcho()) as server, RawHttp.to(server.address) as peer:
             await peer.send(post("/", b"good") + b"GET / HTTP/7.7\r\n\r\n")
             assert (await peer.reply()).body == b"good"
-            assert (await peer.reply()).status == 400
+            assert (await peer.reply()).status == 505
             assert await peer.ended()
 
 

@@ -44,7 +44,7 @@ def test_a_length_is_kept_to(payload: bytes, where: list[int]) -> None:
 @given(
     st.lists(st.binary(min_size=1, max_size=40)),
     st.sampled_from([b"", b";a=b", b' ; a="b;c"', b";a=b;c"]),
-    st.lists(st.sampled_from([b"A: b", b"Content-Length: 3", b"x" * 100])),
+    st.lists(st.sampled_from([b"A: b", b"Content-Length: 3", b"x" * 100 + b":"])),
     st.lists(st.integers(0, 1 << 20)),
 )
 def test_chunks(payload: list[bytes], extension: bytes, trailer: list[bytes], where: list[int]) -> None:
@@ -54,6 +54,14 @@ def test_chunks(payload: list[bytes], extension: bytes, trailer: list[bytes], wh
     assert fed(body, cut(wire + BEHIND, where)) == BEHIND
     assert body.whole() == b"".join(payload)
     assert body.size == len(b"".join(payload))
+
+
+def test_the_size_of_a_chunk_counts_before_its_bytes_arrive() -> None:
+    body = ChunkedBody()
+    body.feed(b"2\r\nab\r\n64\r\nc", 0)
+    assert (body.size, body.least_size) == (3, 102)
+    body.feed(b"c" * 99 + b"\r", 0)
+    assert (body.size, body.least_size) == (102, 102)
 
 
 def test_a_body_in_one_piece_is_not_copied() -> None:
@@ -109,6 +117,11 @@ def test_large_chunks_are_joined_once() -> None:
         b"0\r\n" + b"A: b\r\n" * 20_000,
         b"0\r\n" + b"a" * 70_000,
         b"0\r\nA: b\n\r\n",
+        b"0\r\nA\r\n\r\n",
+        b"0\r\nA : b\r\n\r\n",
+        b"0\r\nA: b\r\n c\r\n\r\n",
+        b"0\r\n: b\r\n\r\n",
+        b"0\r\nA: \x00\r\n\r\n",
     ],
     ids=lambda wire: repr(wire[:20]),
 )

@@ -32,6 +32,9 @@ class TestWhatIsTold:
         assert told.headers == {"host": "x", "content-length": "12", "x-some": "Value"}
         assert (told.length, told.keep_alive, told.expects_continue) == (12, True, False)
 
+    def test_a_later_minor_version_is_read_as_1_1(self) -> None:
+        assert head(first="GET / HTTP/1.2").minor == 1
+
     def test_headers_of_one_name_are_joined(self) -> None:
         assert head("Accept: a", "ACCEPT: b").headers["accept"] == "a, b"
 
@@ -105,7 +108,9 @@ REFUSED = {
     "no version": b"GET /\r\n\r\n",
     "0.9": b"GET / HTTP/0.9\r\nHost: x\r\n\r\n",
     "2.0": b"GET / HTTP/2.0\r\nHost: x\r\n\r\n",
-    "1.2": b"GET / HTTP/1.2\r\nHost: x\r\n\r\n",
+    "1.10": b"GET / HTTP/1.10\r\nHost: x\r\n\r\n",
+    "another protocol": b"GET / RTSP/1.0\r\nHost: x\r\n\r\n",
+    "invalid host": b"GET / HTTP/1.1\r\nHost: x/y\r\n\r\n",
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
     "a space in the target": b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n",

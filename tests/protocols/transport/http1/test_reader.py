@@ -51,7 +51,7 @@ class TestStates:
         whole = post("/a", b"body")
         assert reader.read_headers(whole[:-3]) is not None
         assert reader.state is ReadState.BODY
-        assert reader.read_body() == 1 and reader.state is ReadState.BODY
+        assert reader.read_body() == 4 and reader.state is ReadState.BODY
         assert reader.read_body(whole[-3:]) == 4
         assert reader.state is ReadState.ANSWERING and reader.body == b"body"
 
