@@ -81,6 +81,11 @@ SHARED_MEMORY_REGION = "shared_memory_region"
 """The key in the details of a NOT_FOUND that concerns a shared-memory region; its value is the name."""
 
 
+RESTRICTED_HEADER = "restricted_header"
+"""The key in the details of a FORBIDDEN for callers without the secret of a header; its value is the name of
+the header. Triton has its own status and text for them."""
+
+
 class InferenceError(Exception):
     """A request that cannot be answered.
 

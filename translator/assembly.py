@@ -42,6 +42,8 @@ from interlingua.runtime.upstream.pool import Gate, HostName, HostNames, Member,
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ListenerAddress, ServerMetadata
 from interlingua.translator import logs, mirror
+from interlingua.translator.access.authorization import Authorization
+from interlingua.translator.access.grants import ANYONE, read_grants
 from interlingua.translator.admin.overview import ReadinessWatch
 from interlingua.translator.admin.site import Site, add_sources
 from interlingua.translator.admin.sources import Sources
@@ -54,7 +56,7 @@ from interlingua.translator.recording.files import RecordingWriter
 from interlingua.translator.recording.redaction import Redaction
 from interlingua.translator.recording.tap import Tap
 from interlingua.translator.serving.header_parameters import HeaderParameters
-from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.operations import EVERY_DIALECT, Service
 from interlingua.translator.serving.pipeline import Pipeline
 from interlingua.translator.serving.request_metrics import RequestMetrics
 from interlingua.translator.serving.router import Router
@@ -91,9 +93,16 @@ class Assembly:
             listener.max_request_bytes,
             timed=self.config.admin is not None,
             header_parameters=None if pattern is None else HeaderParameters(pattern),
+            authorization=self._authorization(listener),
         )
         self.request_metrics.append(pipeline.request_metrics)
         return pipeline
+
+    def _authorization(self, listener: ListenerOptions) -> Authorization:
+        allow = dict(listener.allow)
+        if self.config.server.shared_memory.allow == "all":
+            allow.setdefault("shared_memory", (ANYONE,))
+        return Authorization(listener.listen, read_grants(allow))
 
     def site(self) -> Site:
         return Site(self.service, self.sources, ReadinessWatch(self.service))
@@ -185,7 +194,8 @@ def _service(config: Config, catalog: ModelCatalog, routes: list[Route]) -> Serv
         ServerMetadata(server.name, version("interlingua"), tuple(dict.fromkeys(extensions))),
         strict_readiness=server.strict_readiness,
         ready_when_empty=server.ready_when_empty,
-        online=not server.start_offline,
+        offline=frozenset({EVERY_DIALECT} if server.start_offline else ()),
+        offline_scope=server.offline_scope,
         id=server.id,
         shared_memory=SharedMemory(server.shared_memory.max_regions, server.shared_memory.max_bytes),
         shared_memory_for=server.shared_memory.allow,

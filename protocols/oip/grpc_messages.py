@@ -12,6 +12,7 @@ from interlingua.protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, G
 from interlingua.protocols.upstream_reply import grpc_error
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import ErrorCode, InferenceError, Parameter, bad_upstream, not_carried
+from interlingua.schemas.errors import RESTRICTED_HEADER
 from interlingua.schemas.oip import MESSAGES
 
 Result = TypeVar("Result")
@@ -22,7 +23,7 @@ SERVICE = "/inference.GRPCInferenceService/"
 MAX_INT64 = 2**63 - 1
 
 _UNKNOWN = 2
-_INTERNAL = 13
+_INTERNAL, _UNAVAILABLE = 13, 14
 _PARAMETER: Any = MESSAGES["inference.InferParameter"]
 # only bytes that do not parse are MALFORMED here; Triton answers INTERNAL
 _STATUS = {**GRPC_STATUS, ErrorCode.MALFORMED: _INTERNAL}
@@ -72,6 +73,9 @@ def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: Inferen
     """The status that reports ``error``."""
     # a message may quote text that is not Unicode
     details = error.message.encode(errors="backslashreplace").decode()
+    if RESTRICTED_HEADER in error.details:
+        # Triton's status and text, which differ from those over HTTP
+        return GrpcAnswer(code=_UNAVAILABLE, details=details.replace("API", "protocol", 1))
     code = reported_code(opened.action.operation if opened else None, error.code)
     return GrpcAnswer(code=_UNKNOWN if error.is_unknown else _STATUS[code], details=details)
 

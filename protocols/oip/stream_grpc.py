@@ -35,6 +35,7 @@ from interlingua.schemas import (
     Signature,
     bad_upstream,
 )
+from interlingua.schemas.errors import RESTRICTED_HEADER
 from interlingua.schemas.oip import MESSAGES
 
 METHOD = f"{SERVICE}ModelStreamInfer"
@@ -105,7 +106,7 @@ def in_stream(answer: GrpcAnswer) -> GrpcAnswer:
 def _fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:
     """The message for ``error``; the status of the stream if the caller requested that, or if the request is
     unknown."""
-    if opened is None:
+    if opened is None or RESTRICTED_HEADER in error.details:
         return fail(request, opened, error)
     message, _, errors_as_status, *_ = opened.message
     if error.code not in WHILE_RUNNING:

@@ -22,7 +22,7 @@ from interlingua.protocols.grps.options import PredictOptions, StreamingControl
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.runtime.target import Target
 from interlingua.schemas import ServerMetadata
-from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.operations import EVERY_DIALECT, Service
 from interlingua.translator.serving.pipeline import Pipeline
 from interlingua.translator.serving.router import Router
 
@@ -130,13 +130,14 @@ def flavored(flavor: str, options: PredictOptions) -> list[Binding]:
 
 def pipeline(models: Mapping[str, Target], flavor: str, options: PredictOptions, default: str) -> Pipeline:
     """The pipeline of a grps listener; the server is offline, as the originals are at first."""
-    service = Service(Router(models), ServerMetadata("interlingua", "0"), online=False)
+    service = Service(Router(models), ServerMetadata("interlingua", "0"), offline=frozenset({EVERY_DIALECT}))
     return Pipeline(service, "replay", flavored(flavor, options), default)
 
 
 def send(server: Pipeline, request: HttpRequest, over_brpc: bool = False) -> Reply:
     """The answer of ``server`` as a client has it."""
     http = server.handlers["brpc/http"] if over_brpc else server.handlers["http"]
+    request.context.peer = "127.0.0.1"
 
     async def ask() -> Reply:
         answer: HttpAnswer = http.head(request) or await http.serve(request)

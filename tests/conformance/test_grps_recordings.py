@@ -67,7 +67,7 @@ def answers() -> dict[tuple[str, str, str], Reply]:
                     continue
                 if one.name in ("ready_after_online", "m_CheckReadiness"):
                     # they were put online over a connection that was not recorded
-                    server.service.online = True
+                    server.service.switch(True)
                 told[group, flavor, one.name] = send(server, one.request(), over_brpc)
     return told
 

@@ -253,11 +253,31 @@ def _text(value: str) -> dict[str, Any]:
     return {"name": "TEXT", "dtype": "DT_STRING", "shape": [1], "flat_string": [value]}
 
 
-def test_offline_is_seen_in_every_dialect(daemon: Daemon) -> None:
+@pytest.fixture(params=["grps", "all"])
+def switched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Daemon, str]]:
+    """A daemon that clients may set offline, and what they set offline."""
+    server = {} if request.param == "grps" else {"offline_scope": request.param}
+    daemon = Daemon.start(
+        tmp_path,
+        {
+            "server": server,
+            "listeners": [{"listen": "127.0.0.1:0", "transport": each} for each in ("http", "grpc")],
+            "admin": {"listen": "127.0.0.1:0"},
+            "model_repository": [{"path": str(ROOT / "examples" / "models"), "load": ["digits"]}],
+        },
+    )
+    yield daemon, request.param
+    daemon.kill()
+
+
+def test_what_is_offline(switched: tuple[Daemon, str]) -> None:
+    daemon, scope = switched
     http, rpc = f"http://{daemon.addresses[0]}", daemon.addresses[1]
+    admin = daemon.until("admin listening")["address"]
     probes = ("/grps/v1/health/ready", "/v2/health/ready", "/api/health/ready", "/control/is_ready")
 
     def seen() -> list[bool]:
+        assert requests.get(f"http://{admin}/health/live", timeout=10).status_code == 200
         with grpc.insecure_channel(rpc) as channel:
             check = channel.unary_unary(
                 "/grpc.health.v1.Health/Check", HEALTH_REQUEST.SerializeToString, HEALTH_RESPONSE.FromString
@@ -266,17 +286,20 @@ def test_offline_is_seen_in_every_dialect(daemon: Daemon) -> None:
         return [
             *(requests.get(http + path, timeout=10).status_code == 200 for path in probes),
             health.status == SERVING,
+            requests.get(f"http://{admin}/health/ready", timeout=10).status_code == 200,
         ]
 
-    assert seen() == [True] * 5
+    assert seen() == [True] * 6
     assert requests.get(f"{http}/grps/v1/health/offline", timeout=10).status_code == 200
     try:
-        assert seen() == [False] * 5
+        assert seen() == [False, *[scope == "grps"] * 5]
         assert requests.get(f"{http}/grps/v1/health/live", timeout=10).status_code == 200
-        assert predict(daemon, {"ndarray": [1]}).status_code == 200
+        asked = {"inputs": [{"name": "image", "shape": [1, 64], "datatype": "FP32", "data": [0] * 64}]}
+        answer = requests.post(f"{http}/v2/models/digits/infer", json=asked, timeout=10)
+        assert (answer.status_code, len(answer.json()["outputs"])) == (200, 2)
     finally:
         assert requests.post(f"{http}/grps/v1/health/online", timeout=10).status_code == 200
-    assert seen() == [True] * 5
+    assert seen() == [True] * 6
 
 
 def test_metadata_tell_of_the_daemon_itself(daemon: Daemon) -> None:

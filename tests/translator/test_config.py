@@ -69,7 +69,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         'listeners:\n  - listen: ":0"\n    transport: http\n    dialect: [oip]',
         [
             "c.yaml:4: listeners[0].dialect: unknown key 'dialect'; did you mean 'dialects'? (allowed: "
-            "listen, transport, dialects, flavors, default_model, max_request_bytes, max_response_bytes, max_concurrency, engine, nonfinite_json, headers_as_parameters, accept_te_with_length, and 1 more)"
+            "listen, transport, dialects, flavors, default_model, allow, max_request_bytes, max_response_bytes, max_concurrency, engine, nonfinite_json, headers_as_parameters, and 2 more)"
         ],
     ),
     "unknown_key_resembling_nothing": (

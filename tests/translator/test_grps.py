@@ -82,8 +82,8 @@ def test_predict_of_ones_own() -> None:
 
 def test_where_it_listens_and_whether_it_is_online() -> None:
     assembly = assembled(server={"start_offline": True})
-    assert not assembly.service.online
-    assert assembled().service.online
+    assert not assembly.service.is_online()
+    assert assembled().service.is_online()
     assembly.is_bound([(assembly.config.listeners[0], Address("127.0.0.1", 4711))])
     (told,) = assembly.service.listeners
     assert told == ListenerAddress("http", "127.0.0.1:4711", assembly.config.listeners[0].dialects)

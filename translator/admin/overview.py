@@ -26,7 +26,7 @@ async def readiness(service: Service) -> dict[str, Any]:
     if found.ready:
         return {"ready": True, "reasons": []}
     reasons = [found.reason]
-    if service.online and not service.draining:
+    if service.is_online() and not service.draining:
         catalog = service.catalog
         names = sorted(service.required | catalog.requested_models)
         each = await asyncio.gather(*(catalog.readiness((name,)) for name in names))
@@ -65,7 +65,7 @@ def overview(service: Service, by_listener: ByListener) -> dict[str, Any]:
         "version": service.metadata.version,
         "uptime_secs": round((time.monotonic_ns() - service.started_ns) / 1e9, 1),
         "draining": service.draining,
-        "online": service.online,
+        "online": not service.offline,
         "listeners": [
             {
                 "address": listening.address,
@@ -81,7 +81,7 @@ def families(service: Service) -> Iterator[Family]:
     text = "Whether the server is draining before it stops."
     yield Family("interlingua_draining", "gauge", text, [Sample(service.draining)])
     text = "Whether the server is online; clients can set it offline, and then it reports not ready."
-    yield Family("interlingua_online", "gauge", text, [Sample(service.online)])
+    yield Family("interlingua_online", "gauge", text, [Sample(not service.offline)])
 
 
 def _counted(metrics: RequestMetrics) -> dict[str, Any]:

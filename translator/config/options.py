@@ -14,6 +14,8 @@ from pydantic import Field, ValidationInfo, field_validator
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.section import Bytes, Seconds, Section, Text
 from interlingua.runtime.shared_memory import MAX_BYTES, MAX_REGIONS
+from interlingua.translator.access.classes import OperationClass
+from interlingua.translator.config.callers import PermittedCaller
 from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.references import (
@@ -68,6 +70,9 @@ class ServerOptions(Section):
     start_offline: bool = False
     """Report not ready until a client sets the server online (grps: `/grps/v1/health/online`). Requests
     are answered meanwhile."""
+    offline_scope: Literal["grps", "all"] = "grps"
+    """What a client of grps sets offline (`/grps/v1/health/offline`): the readiness of grps alone, or of all
+    dialects and the admin address. `start_offline` and online always mean all."""
     response_cache_bytes: Annotated[int, Field(ge=0)] = 0
     """The size of the response cache, for models whose config.pbtxt has `response_cache { enable: true }`.
     0 is no cache."""
@@ -111,6 +116,10 @@ class ListenerOptions(Section):
     """The servers whose quirks to follow, by dialect, where servers of one dialect differ."""
     default_model: KnownModel | None = None
     """The model for requests that name none. The default is the `default_model` of the file."""
+    allow: dict[OperationClass, tuple[PermittedCaller, ...]] = Field(default={})
+    """The callers that may request the operations of each class: `anyone`, `local`, a network such as
+    `10.0.0.0/8`, or `key:HEADER=FILE`. The default is `[anyone]` for `inference`, `metadata`, `health` and
+    `statistics`, and `[local]` for `control`, `shared_memory`, `logging` and `server`."""
     max_request_bytes: Bytes = Field(default=None, validate_default=True)
     """The largest request to accept. The default is 67108864 (64 MiB) over http, brpc and tcp, 2147483647
     over grpc."""

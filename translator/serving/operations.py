@@ -43,12 +43,16 @@ from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.settings import LogBook, TraceBook
 from interlingua.translator.serving.trends import Trends
 
+EVERY_DIALECT = "*"
+"""In ``Service.offline``: all dialects, and the admin address."""
+
 
 @dataclass(slots=True)
 class Service:
     """The state that operations read and change.
 
-    Clients switch ``online``: an offline server is not ready, but answers. Readiness needs the models
+    ``offline`` has the dialects in which clients have set it offline: it is not ready there, but answers.
+    ``offline_scope`` is ``all`` if a client sets every dialect offline. Readiness needs the models
     ``required`` and those that clients have loaded. ``shared_memory_for`` names the callers that may use
     ``shared_memory``: ``all``, ``none`` or ``local``. ``numbers`` number the requests of the process.
     ``counted`` has durations by operation, ``trends`` the inferences over time. ``started_ns`` is a
@@ -62,7 +66,8 @@ class Service:
     strict_readiness: bool = True
     ready_when_empty: bool = False
     draining: bool = False
-    online: bool = True
+    offline: frozenset[str] = frozenset()
+    offline_scope: str = ""
     listeners: tuple[ListenerAddress, ...] = ()
     id: str = "inference:0"
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
@@ -90,15 +95,22 @@ class Service:
         self.draining = True
         self.catalog.changes.happened()
 
-    def switch(self, online: bool) -> None:
-        self.online = online
+    def switch(self, online: bool, dialect: str = EVERY_DIALECT) -> None:
+        """Set the server online, or offline in ``dialect``, that of the caller."""
+        scope = EVERY_DIALECT if self.offline_scope == "all" else dialect
+        self.offline = frozenset() if online else self.offline | {scope}
         self.catalog.changes.happened()
+
+    def is_online(self, dialect: str = "") -> bool:
+        """Whether the server is online for callers in ``dialect``; for others without one."""
+        return not self.offline or not self.offline & {dialect, EVERY_DIALECT}
 
 
 @dataclass(frozen=True, slots=True)
 class OperationRequest:
     """A request for an operation on ``model``, which is ``name`` by the ``route``, if any. ``target`` answers
-    for it in the caller's names, if it is served. ``default_model`` is the listener's."""
+    for it in the caller's names, if it is served. ``default_model`` is the listener's, ``dialect`` the
+    caller's."""
 
     service: Service
     model: str = ""
@@ -108,6 +120,7 @@ class OperationRequest:
     argument: Any = None
     default_model: str = ""
     route: Route | None = None
+    dialect: str = ""
 
     def renamed(self, status: ModelStatus) -> ModelStatus:
         """``status`` of the model in the caller's names."""
@@ -128,7 +141,7 @@ async def _ready(request: OperationRequest) -> Readiness:
     service = request.service
     if service.draining:
         return Readiness(False, "the server is shutting down", leaving=True)
-    if not service.online:
+    if not service.is_online(request.dialect):
         return Readiness(False, "the server is offline")
     if not service.strict_readiness:
         return Readiness(True)
@@ -305,14 +318,12 @@ async def _cuda_status(request: OperationRequest) -> tuple[SharedMemoryRegion, .
 class Offer(NamedTuple):
     """An operation that the server offers.
 
-    ``of_a_model``: it concerns one model, the default model if the request names none. ``shared_memory``:
-    only callers that may use shared memory may request it. ``any_model``: any model of a route can answer for
-    the others, in case the first is unavailable.
+    ``of_a_model``: it concerns one model, the default model if the request names none. ``any_model``: any
+    model of a route can answer for the others, in case the first is unavailable.
     """
 
     perform: Callable[[OperationRequest], Awaitable[Any]]
     of_a_model: bool = False
-    shared_memory: bool = False
     any_model: bool = False
 
 
@@ -338,14 +349,13 @@ OPERATIONS: Mapping[Operation, Offer] = {
     Operation.MODEL_LOAD: Offer(_model_load),
     Operation.MODEL_UNLOAD: Offer(_model_unload),
     Operation.SHARED_MEMORY_REGISTER: Offer(
-        _at_once(lambda request: request.service.shared_memory.register(request.argument)), shared_memory=True
+        _at_once(lambda request: request.service.shared_memory.register(request.argument))
     ),
     Operation.SHARED_MEMORY_UNREGISTER: Offer(
-        _at_once(lambda request: request.service.shared_memory.unregister(request.argument)),
-        shared_memory=True,
+        _at_once(lambda request: request.service.shared_memory.unregister(request.argument))
     ),
     Operation.SHARED_MEMORY_STATUS: Offer(
-        _at_once(lambda request: request.service.shared_memory.status(request.argument)), shared_memory=True
+        _at_once(lambda request: request.service.shared_memory.status(request.argument))
     ),
     Operation.CUDA_SHARED_MEMORY_REGISTER: Offer(_cuda_register),
     # no region can be registered, and unregistering an unknown one succeeds
@@ -353,8 +363,8 @@ OPERATIONS: Mapping[Operation, Offer] = {
     Operation.CUDA_SHARED_MEMORY_STATUS: Offer(_cuda_status),
     Operation.TRACE_SETTINGS: Offer(_trace_settings),
     Operation.LOG_SETTINGS: Offer(_log_settings),
-    Operation.SET_ONLINE: Offer(_at_once(lambda request: request.service.switch(True))),
-    Operation.SET_OFFLINE: Offer(_at_once(lambda request: request.service.switch(False))),
+    Operation.SET_ONLINE: Offer(_at_once(lambda request: request.service.switch(True, request.dialect))),
+    Operation.SET_OFFLINE: Offer(_at_once(lambda request: request.service.switch(False, request.dialect))),
     Operation.DEPLOYMENT: Offer(_deployment, any_model=True),
     Operation.METRICS: Offer(_at_once(lambda request: request.service.trends.metrics())),
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interlingua.protocols.dialect import Binding
+from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.serving.handler import BrpcPipeline, FramedPipeline, Handling, Metrics
 from interlingua.translator.serving.handler_grpc import GrpcPipeline
 from interlingua.translator.serving.handler_http import HttpPipeline
@@ -42,11 +43,14 @@ class Pipeline:
         max_request_bytes: int | None = None,
         timed: bool = False,
         header_parameters: HeaderParameters | None = None,
+        authorization: Authorization | None = None,
     ) -> None:
         self.service = service
         self.request_metrics: Metrics = {binding.dialect: RequestMetrics(timed) for binding in bindings}
         handling = Handling(
-            RequestProcessor(service, listener, default_model, header_parameters),
+            RequestProcessor(
+                service, listener, default_model, header_parameters, authorization or Authorization(listener)
+            ),
             self.request_metrics,
             max_request_bytes,
         )

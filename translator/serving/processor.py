@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Binding, Opened
@@ -24,6 +24,9 @@ from interlingua.schemas import (
     InferResponse,
     Operation,
 )
+from interlingua.translator.access.audit import recorded
+from interlingua.translator.access.authorization import Authorization
+from interlingua.translator.access.classes import CLASS_OF, PRIVILEGED
 from interlingua.translator.serving.dispatch import Dispatch, DispatchPlan
 from interlingua.translator.serving.header_parameters import HeaderParameters
 from interlingua.translator.serving.interleave import StreamItem
@@ -34,7 +37,6 @@ from interlingua.translator.serving.operations import (
     Service,
     by_route,
 )
-from interlingua.translator.serving.peers import is_local
 from interlingua.translator.serving.routing.conditions import RouteKey
 
 T = TypeVar("T")
@@ -50,13 +52,19 @@ class RequestProcessor:
     """Carries out the opened requests of the handlers of ``listener``.
 
     Requests without a model name go to ``default_model``. Headers that ``header_parameters`` choose become
-    parameters of inference requests.
+    parameters of inference requests. ``authorization`` permits operations to callers;
+    ``restricts_inference``: it does so for inference too, which by default needs no check.
     """
 
     service: Service
     listener: str
     default_model: str = ""
     header_parameters: HeaderParameters | None = None
+    authorization: Authorization = field(default_factory=Authorization)
+    restricts_inference: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.restricts_inference = "inference" not in self.authorization.unrestricted
 
     async def perform(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
         """Carry out the operation of ``opened`` and encode the result. Raises ``InferenceError``."""
@@ -222,6 +230,8 @@ class RequestProcessor:
                     await close()
 
     async def _dispatch(self, opened: Opened[Any], binding: Binding, context: Context) -> Dispatch:
+        if self.restricts_inference:
+            self.authorization.admit("inference", context)
         router = self.service.router
         model, version = opened.model or self.default_model, opened.version
         if not model:
@@ -253,6 +263,7 @@ class RequestProcessor:
 
     def _place(self, request: InferRequest, context: Context) -> Placement:
         self._admit_to_shared_memory(context)
+        self.authorization.admit("shared_memory", context)
         return self.service.shared_memory.resolve(request)
 
     async def _operate(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
@@ -271,11 +282,25 @@ class RequestProcessor:
 
     async def _carry_out(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
         operation = opened.action.operation
+        requested = CLASS_OF[operation]
+        if requested in self.authorization.unrestricted:
+            return await self._execute(opened, binding, context)
+        if requested not in PRIVILEGED:
+            self.authorization.admit(requested, context)
+            return await self._execute(opened, binding, context)
+        with recorded(requested, operation, opened.model, self.listener, binding.dialect) as entry:
+            entry.caller = self.authorization.caller(context)
+            if requested == "shared_memory":
+                self._admit_to_shared_memory(context)
+            entry.caller = self.authorization.admit(requested, context)
+            entry.admitted = True
+            return await self._execute(opened, binding, context)
+
+    async def _execute(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
+        operation = opened.action.operation
         offer = OPERATIONS.get(operation)
         if offer is None:
             raise InferenceError(ErrorCode.UNSUPPORTED, f"this server does not offer {operation.value}")
-        if offer.shared_memory:
-            self._admit_to_shared_memory(context)
         model = opened.model
         if offer.of_a_model:
             model = model or self.default_model
@@ -291,6 +316,7 @@ class RequestProcessor:
             router.models.get(model),
             opened.argument,
             self.default_model,
+            dialect=binding.dialect,
         )
         if route is None:
             result = await offer.perform(request)
@@ -303,7 +329,7 @@ class RequestProcessor:
         allowed = self.service.shared_memory_for
         if allowed == "none":
             raise InferenceError(ErrorCode.UNSUPPORTED, "this server does not allow shared memory")
-        if allowed == "local" and not is_local(context.peer, self.listener):
+        if allowed == "local" and not self.authorization.is_local(context):
             raise InferenceError(
                 ErrorCode.UNSUPPORTED,
                 "this server allows shared memory to clients on its own machine alone, over a loopback "

@@ -18,7 +18,7 @@ from interlingua.protocols.grps.message import OK, GenericTensor, GrpsMessage, K
 from interlingua.protocols.grps.options import PredictOptions
 from interlingua.protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE, STREAMING
 from interlingua.protocols.wire import BrpcRequest, Buffer, GrpcAnswer, GrpcRequest, HttpRequest, parts_of
-from interlingua.schemas import ServerMetadata
+from interlingua.schemas import Context, ServerMetadata
 from interlingua.schemas.grps import MESSAGES
 from interlingua.translator.serving.handler_http import HttpPipeline
 from interlingua.translator.serving.operations import Service
@@ -27,6 +27,7 @@ from interlingua.translator.serving.router import Router
 from tests.conformance.grps_echo import Echo
 from tests.conformance.grps_replay import flavored
 
+HERE = Context(peer="127.0.0.1")
 CALLS = ("Predict", "Online", "Offline", "CheckLiveness", "CheckReadiness", "ServerMetadata", "ModelMetadata")
 OFFLINE = Status(503, "Service Unavailable", StatusFlag.FAILURE)
 
@@ -41,21 +42,21 @@ def server(flavor: str = "py") -> Pipeline:
 
 
 def over_grpc(pipeline: Pipeline, method: str, message: GrpsMessage) -> GrpsMessage:
-    request = GrpcRequest(f"/{GRPC_SERVICE}/{method}", write_message(message))
+    request = GrpcRequest(f"/{GRPC_SERVICE}/{method}", write_message(message), context=HERE)
     answer = asyncio.run(pipeline.handlers["grpc"].serve(request))
     assert answer.code == 0, answer
     return read_message(answer.message)
 
 
 def over_grpc_beside_brpc(pipeline: Pipeline, method: str, message: GrpsMessage) -> GrpsMessage:
-    request = GrpcRequest(f"/{BRPC_SERVICE}/{method}", write_message(message))
+    request = GrpcRequest(f"/{BRPC_SERVICE}/{method}", write_message(message), context=HERE)
     answer = asyncio.run(pipeline.handlers["brpc/grpc"].serve(request))
     assert answer.code == 0, answer
     return read_message(answer.message)
 
 
 def over_brpc(pipeline: Pipeline, method: str, message: GrpsMessage) -> GrpsMessage:
-    request = BrpcRequest(BRPC_SERVICE, method, write_message(message))
+    request = BrpcRequest(BRPC_SERVICE, method, write_message(message), context=HERE)
     answer = asyncio.run(pipeline.handlers["brpc"].serve(request))
     assert answer.code == 0, answer
     return read_message(answer.message)
@@ -222,7 +223,7 @@ def beside_brpc(path: str, body: bytes, **headers: str) -> tuple[int, dict[str, 
 
 def posted(http: HttpPipeline, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str], bytes]:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-    request = HttpRequest("POST", path, "", given, body)
+    request = HttpRequest("POST", path, "", given, body, context=Context(peer="127.0.0.1"))
     answer = http.head(request) or asyncio.run(http.serve(request))
     return answer.status, {name.lower(): value for name, value in answer.headers}, b"".join(parts_of(answer))
 

@@ -42,6 +42,8 @@ from interlingua.schemas import (
     Tensor,
 )
 from interlingua.schemas.oip import MESSAGES
+from interlingua.translator.access.authorization import Authorization
+from interlingua.translator.access.grants import read_grants
 from interlingua.translator.serving.operations import Service
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.router import Router
@@ -72,12 +74,18 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     await catalog.close()
 
 
+def processor(service: Service) -> RequestProcessor:
+    """A listener that permits what the service does."""
+    allow = {"shared_memory": ["anyone"]} if service.shared_memory_for == "all" else {}
+    return RequestProcessor(
+        service, "127.0.0.1:8000", "m", authorization=Authorization("127.0.0.1:8000", read_grants(allow))
+    )
+
+
 async def ask(service: Service, operation: Operation, context: Context = HERE, **opened: Any) -> Any:
     """What ``operation`` answers, not encoded."""
     action: Action[Any] = Action(operation, lambda form, result: result)
-    return await RequestProcessor(service, "127.0.0.1:8000", "m").perform(
-        Opened(action, **opened), OIP, context
-    )
+    return await processor(service).perform(Opened(action, **opened), OIP, context)
 
 
 @contextmanager
@@ -149,11 +157,11 @@ async def test_inferences_are_seen_in_the_trends(service: Service) -> None:
     action: Action[Any] = Action(
         Operation.INFER, lambda form, result: result, lambda opened, signature: (opened.message, None)
     )
-    processor = RequestProcessor(service, "127.0.0.1:8000", "m")
+    listener = processor(service)
     for values in ([1.0, 2.0], [[1.0]]):
         asked = InferRequest("m", (Tensor.from_numpy("x", np.array(values, np.float32)),))
         with suppress(InferenceError):
-            await processor.perform(Opened(action, "m", message=asked), OIP, HERE)
+            await listener.perform(Opened(action, "m", message=asked), OIP, HERE)
     told: Metrics = await ask(service, Operation.METRICS)
     assert told.trends["failed_percent"][29] == 50, "the second has too many dimensions"
     assert told.trends["latency_max_ms"][29] > 0
@@ -308,7 +316,7 @@ async def infer(service: Service, context: Context = HERE, size: int = 16) -> An
     action: Action[Any] = Action(
         Operation.INFER, lambda form, response: response, lambda opened, signature: (request, None)
     )
-    return await RequestProcessor(service, "127.0.0.1:8000").perform(Opened(action, "m"), OIP, context)
+    return await processor(service).perform(Opened(action, "m"), OIP, context)
 
 
 async def test_tensors_in_shared_memory(service: Service, key: str) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from interlingua.translator.serving.peers import is_local
+from interlingua.translator.access.addresses import is_local, peer_address
 
 
 @pytest.mark.parametrize(
@@ -28,5 +28,5 @@ from interlingua.translator.serving.peers import is_local
     ],
 )
 def test_who_is_on_this_machine(peer: str, local: bool) -> None:
-    assert is_local(peer, "0.0.0.0:8000") is local
-    assert is_local(peer, "unix:run/x.sock") is True
+    assert is_local(peer_address(peer, "0.0.0.0:8000")) is local
+    assert is_local(peer_address("", "unix:run/x.sock"))

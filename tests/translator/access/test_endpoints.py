@@ -1,0 +1,95 @@
+"""No endpoint of any dialect answers a caller whom the listener does not permit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpRequest
+from interlingua.schemas import Context, ServerMetadata
+from interlingua.translator.access.authorization import Authorization
+from interlingua.translator.access.classes import CLASSES
+from interlingua.translator.access.grants import read_grants
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.serving.router import Router
+from tests.conformance.grps_echo import Echo
+
+REFUSED = re.compile("does not permit operations of class '([a-z_]+)' to this caller")
+
+INCOMPLETE = (
+    "request has no '(key|raw_handle)' field",
+    '"Not Found"',
+    "GraphPipe message is empty",
+    "is not offered, only",
+    "missing header NV-InferRequest",
+    "No content type in headers",
+    "No model name",
+    "Content type is not supported",
+    "The model name is empty",
+    "Not Found",
+    "unknown health mode",
+    "request type is not specified",
+    "unknown sharedmemorycontrol request type",
+    "GPUs not supported",
+)
+"""The errors of requests without the members that their endpoint needs, which are read first, and of those that
+no server of ours supports."""
+
+
+def nobody(dialect: str) -> Pipeline:
+    """A listener of ``dialect`` that permits nothing to anybody."""
+    service = Service(Router({"m": Echo("m", "1")}), ServerMetadata("interlingua", "0"))
+    grants = read_grants({name: [] for name in CLASSES})
+    bindings = list(DIALECTS[dialect].bindings.values())
+    return Pipeline(service, "0.0.0.0:1", bindings, "m", authorization=Authorization("0.0.0.0:1", grants))
+
+
+def endpoints() -> Iterator[Any]:
+    for dialect in DIALECTS:
+        for place, handler in nobody(dialect).handlers.items():
+            for key in handler._endpoints:
+                yield pytest.param(dialect, place, key, id=f"{dialect}-{place}-{_named(key)}")
+
+
+def _named(key: Any) -> str:
+    return f"{key.method} {key.path}" if hasattr(key, "path") else str(key)
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    yield b""
+
+
+async def asked(handler: Any, place: str, key: Any) -> str:
+    """What the endpoint answers, with everything around it."""
+    context = Context(peer="127.0.0.1")
+    if place.endswith("http"):
+        path = re.sub(r"\{(version|offset|size|device)\}", "1", key.path)
+        path = re.sub(r"\{mode\}", "live", re.sub(r"\{(?!mode)\w+\}", "m", path)).replace("*", "/")
+        method = "POST" if key.method == "*" else key.method
+        request = HttpRequest(method, path, "", {"accept": "text/html"}, b"", context=context)
+        answer = handler.head(request) or await handler.serve(request)
+        return f"{answer.headers} {b''.join(answer.parts)!r}"
+    if place.endswith("grpc"):
+        call = GrpcRequest(key, b"", {}, context)
+        if handler.offers(key) == "stream":
+            return str([answer async for answer in handler.stream(call, _nothing())])
+        return str(await handler.serve(call))
+    if place == "brpc":
+        return str(await handler.serve(BrpcRequest(*key, b"", context)))
+    return str(b"".join((await handler.serve(FramedRequest(b"", context=context))).parts))
+
+
+@pytest.mark.parametrize(("dialect", "place", "key"), list(endpoints()))
+async def test_refused(dialect: str, place: str, key: Any) -> None:
+    handler = nobody(dialect).handlers[place]
+    said = (await asked(handler, place, key)).replace("\\", "")
+    refused = REFUSED.search(said)
+    if refused is None:
+        assert any(re.search(text, said) for text in INCOMPLETE), said
+    else:
+        assert refused[1] in CLASSES

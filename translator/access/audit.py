@@ -1,0 +1,55 @@
+"""The audit log: one record for every privileged operation, with its caller, and its result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from interlingua.schemas import ErrorCode, InferenceError, Operation
+from interlingua.translator.access.authorization import Caller
+from interlingua.translator.access.classes import OperationClass
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class AuditEntry:
+    """The caller of an operation, as far as it is known; ``admitted``: the listener permits it."""
+
+    caller: Caller = field(default_factory=lambda: Caller(None))
+    admitted: bool = False
+
+
+@contextmanager
+def recorded(
+    requested: OperationClass, operation: Operation, model: str, listener: str, dialect: str
+) -> Iterator[AuditEntry]:
+    """Record ``operation`` of the class ``requested``, which the block performs: as allowed, as refused if
+    the caller may not request it, or as failed."""
+    entry = AuditEntry()
+    facts = {
+        "operation": operation.value,
+        "class": requested,
+        **({"model": model} if model else {}),
+        "listener": listener,
+        "dialect": dialect,
+    }
+    result, reason = "failed", "unexpected error"
+    try:
+        yield entry
+        result = "allowed"
+    except InferenceError as error:
+        refused = not entry.admitted or error.code is ErrorCode.FORBIDDEN
+        result, reason = "refused" if refused else "failed", error.message
+        raise
+    except BaseException as error:
+        reason = type(error).__name__
+        raise
+    finally:
+        facts |= {"result": result, **entry.caller.facts()}
+        if result != "allowed":
+            facts["reason"] = reason
+        level = logging.INFO if result == "allowed" else logging.WARNING
+        _log.log(level, "privileged operation", extra={"facts": facts})

@@ -1,0 +1,71 @@
+"""Permits the operations of one listener to its callers, by the class of the operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from interlingua.schemas import Context, ErrorCode, InferenceError
+from interlingua.schemas.errors import RESTRICTED_HEADER
+from interlingua.translator.access.addresses import PeerAddress, is_local, peer_address
+from interlingua.translator.access.classes import PRIVILEGED, OperationClass
+from interlingua.translator.access.cross_site import is_cross_site
+from interlingua.translator.access.grants import Grants, read_grants
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A caller at ``address``; ``key`` is the header with the secret that permits it, if one does."""
+
+    address: PeerAddress
+    key: str = ""
+
+    def facts(self) -> Mapping[str, str]:
+        """The fields of the caller for the log."""
+        facts = {"caller": "unknown" if self.address is None else str(self.address)}
+        return {**facts, "key": self.key} if self.key else facts
+
+
+@dataclass(frozen=True, slots=True)
+class Authorization:
+    """The ``grants`` of the listener at ``listener``. ``unrestricted`` are the classes that need no check,
+    for every request."""
+
+    listener: str = ""
+    grants: Grants = field(default_factory=lambda: read_grants({}))
+    unrestricted: frozenset[OperationClass] = field(init=False)
+
+    def __post_init__(self) -> None:
+        anyone = frozenset(name for name, grant in self.grants.items() if grant.anyone)
+        object.__setattr__(self, "unrestricted", anyone - PRIVILEGED)
+
+    def caller(self, context: Context) -> Caller:
+        """The caller of a request, by its address alone."""
+        return Caller(peer_address(context.peer, self.listener))
+
+    def is_local(self, context: Context) -> bool:
+        """Whether the caller of a request is on this machine."""
+        return is_local(self.caller(context).address)
+
+    def admit(self, requested: OperationClass, context: Context) -> Caller:
+        """The caller, who may request operations of the class ``requested``. Raises FORBIDDEN."""
+        if requested in PRIVILEGED and is_cross_site(context.headers):
+            raise InferenceError(
+                ErrorCode.FORBIDDEN, f"operations of class '{requested}' are refused to pages of other sites"
+            )
+        grant, caller = self.grants[requested], self.caller(context)
+        if grant.covers(caller.address):
+            return caller
+        key = grant.key(context.headers)
+        if key:
+            return Caller(caller.address, key)
+        raise _refusal(requested, [key.header for key in grant.keys])
+
+
+def _refusal(requested: OperationClass, headers: Iterable[str]) -> InferenceError:
+    for header in headers:
+        # Triton's text, which its clients know
+        text = f"This API is restricted, expecting header '{header}' (operations of class '{requested}')"
+        return InferenceError(ErrorCode.FORBIDDEN, text, details={RESTRICTED_HEADER: header})
+    text = f"this listener does not permit operations of class '{requested}' to this caller"
+    return InferenceError(ErrorCode.FORBIDDEN, text)
