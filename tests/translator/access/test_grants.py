@@ -125,7 +125,10 @@ def test_cross_site(headers: dict[str, str], cross: bool) -> None:
     [
         ("{controll: [local]}", "unknown value 'controll'; did you mean 'control'?"),
         ("{control: local}", "must be a list"),
-        ("{control: [locl]}", "unknown caller 'locl' (allowed: anyone, local, a network such as 10.0.0.0/8, "),
+        (
+            "{control: [locl]}",
+            "unknown caller 'locl' (allowed: anyone, local, a network such as 10.0.0.0/8, ",
+        ),
         ("{control: ['user:ann']}", "'user:ann' needs the option auth, which is not available yet"),
         ("{control: [10.0.0.1/8]}", "'10.0.0.1/8' is no network in CIDR notation"),
         ("{control: ['::ffff:10.0.0.0/104']}", "write IPv4 addresses as such"),
