@@ -24,11 +24,10 @@ from interlingua.translator.serving.settings import LogBook
 
 
 @pytest.fixture
-def audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Path]:
+def audit(tmp_path: Path) -> Iterator[Path]:
     """The file of the audit log; the log of the process is as before at the end."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
-    logs.set_up("info", "json")
     path = tmp_path / "audit.log"
     logs.add_audit_file(str(path))
     yield path
@@ -63,6 +62,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 async def test_records(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.set_up("info", "json")
     assert await post("/v2/health/live") == 405
     assert await post("/v2/logging", {"log_info": False}, "10.1.2.3") == 200
     assert await post("/v2/repository/models/m/load", None, "10.1.2.3") == 403

@@ -62,8 +62,12 @@ def test_permitted_hosts(host: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "evil.example:8002", "127.0.0.1.evil.example", "localhost.evil.example", "1.2.3.4.5"]
-    + [
+    [
+        "evil.example",
+        "evil.example:8002",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "1.2.3.4.5",
         "x.metrics.example.org",
         "metrics.example.org.evil.example",
         "evil.example#localhost",
