@@ -22,7 +22,7 @@ from interlingua.runtime.model_config.config import LoadError
 from interlingua.translator import logs
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.grants import read_grants
-from interlingua.translator.access.hosts import HostNames
+from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.listener import AdminListener
 from interlingua.translator.assembly import Assembly, assemble, load_local
@@ -84,7 +84,7 @@ def _admin(config: Config) -> AdminListener:
     options, secs = config.admin, config.server.stalled_after_secs
     if options is None:
         return AdminListener(None, secs)
-    gate = AdminGate(Authorization(options.listen, read_grants(options.allow)), HostNames(options.hosts))
+    gate = AdminGate(Authorization(options.listen, read_grants(options.allow)), PermittedHosts(options.hosts))
     return AdminListener(parse_address(options.listen), secs, gate)
 
 

@@ -15,7 +15,7 @@ from interlingua.translator.access.addresses import read_address
 ANY = "*"
 
 
-class HostNames:
+class PermittedHosts:
     """The names that a ``Host`` may have: those of no foreign domain, and ``names``, with ``*`` all.
 
     The former are addresses, which no domain has to resolve, loopback names (RFC 6761, section 6.3), the name

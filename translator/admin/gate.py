@@ -8,7 +8,7 @@ from interlingua.protocols.wire import HttpRequest
 from interlingua.schemas import InferenceError
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.classes import OperationClass
-from interlingua.translator.access.hosts import HostNames
+from interlingua.translator.access.hosts import PermittedHosts
 
 _HEALTH = "/health/"
 
@@ -18,7 +18,7 @@ class AdminGate:
     """Permits pages by their class: ``health`` for probes, ``statistics`` for all others."""
 
     authorization: Authorization = field(default_factory=Authorization)
-    hosts: HostNames = field(default_factory=HostNames)
+    hosts: PermittedHosts = field(default_factory=PermittedHosts)
 
     def refusal(self, request: HttpRequest) -> tuple[int, str] | None:
         """The status and text of a refusal, if ``request`` is refused."""

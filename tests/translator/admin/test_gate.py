@@ -12,7 +12,7 @@ from interlingua.protocols.wire import HttpRequest, parts_of
 from interlingua.schemas import Context
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.grants import read_grants
-from interlingua.translator.access.hosts import HostNames
+from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.handler import AdminHandler, plain
 from interlingua.translator.config import Config, parse
@@ -56,7 +56,7 @@ def statuses(gate: AdminGate, **sent: str) -> list[int]:
     ],
 )
 def test_permitted_hosts(host: str) -> None:
-    gate = AdminGate(hosts=HostNames(["metrics.example.org"]))
+    gate = AdminGate(hosts=PermittedHosts(["metrics.example.org"]))
     assert statuses(gate, host=host) == [200, 200, 200, 200, 404]
 
 
@@ -75,9 +75,9 @@ def test_permitted_hosts(host: str) -> None:
     ],
 )
 def test_rebound_hosts(host: str) -> None:
-    gate = AdminGate(hosts=HostNames(["metrics.example.org"]))
+    gate = AdminGate(hosts=PermittedHosts(["metrics.example.org"]))
     assert statuses(gate, host=host) == [421, 421, 421, 200, 421]
-    assert statuses(AdminGate(hosts=HostNames(["*"])), host=host) == [200, 200, 200, 200, 404]
+    assert statuses(AdminGate(hosts=PermittedHosts(["*"])), host=host) == [200, 200, 200, 200, 404]
 
 
 def test_pages_by_class() -> None:
