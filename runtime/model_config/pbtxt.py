@@ -113,8 +113,7 @@ def _parsed(path: Path, text: str) -> Any:
     message = MODEL_CONFIG()
     try:
         text_format.Parse(text, message, allow_unknown_field=True)
-    # the latter for a number out of the range of an enumeration
-    except (text_format.ParseError, ValueError) as error:
+    except text_format.ParseError as error:
         raise LoadError(f"{path}: {error}") from error
     try:
         text_format.Parse(text, MODEL_CONFIG())

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.translator.access.authorization import Caller
 from interlingua.translator.access.classes import OperationClass
-from interlingua.translator.logs import AUDIT
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -51,4 +52,4 @@ def recorded(
         if result != "allowed":
             facts["reason"] = reason
         level = logging.INFO if result == "allowed" else logging.WARNING
-        AUDIT.log(level, "privileged operation", extra={"facts": facts})
+        _log.log(level, "privileged operation", extra={"facts": facts})

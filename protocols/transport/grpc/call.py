@@ -92,6 +92,7 @@ class GrpcCall(MessageStream):
     ) -> None:
         super().__init__(number, connection.sender.initial_window, ended)
         self.connection = connection
+        self.body_left = headers.length
         self._host = host
         self._headers = headers
         self._task: asyncio.Task[None] | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from interlingua.protocols.content_coding import WINDOW_BITS
-from interlingua.protocols.transport.grpc.headers import ACCEPTED_CODINGS, CONNECTION_SPECIFIC
+from interlingua.protocols.transport.grpc.headers import ACCEPTED_CODINGS
 from interlingua.protocols.transport.grpc.status import (
     CANCELLED,
     INTERNAL,
@@ -25,6 +25,7 @@ from interlingua.protocols.transport.grpc.status import (
     UNIMPLEMENTED,
     UNKNOWN,
 )
+from interlingua.protocols.transport.h2.fields import CONNECTION_SPECIFIC
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.hpack import FieldLines
 from interlingua.protocols.transport.h2.hpack_encoder import HpackEncoder, literal
@@ -137,7 +138,7 @@ def _metadata(metadata: Mapping[str, str]) -> bytes:
         if key.endswith("-bin"):
             sent = base64.b64encode(value.encode()).rstrip(b"=")
         elif _VALUE.fullmatch(value):
-            sent = value.encode()
+            sent = value.strip(" ").encode()  # RFC 9113, 8.2.1
         else:
             raise UnsendableError
         written.append(literal(key.encode(), sent))

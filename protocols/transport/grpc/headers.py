@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from interlingua.protocols.content_coding import WINDOW_BITS
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, UNIMPLEMENTED, cut
+from interlingua.protocols.transport.h2.fields import CONNECTION_SPECIFIC, NAME, UNFIT_VALUE, fit_te
 from interlingua.protocols.transport.h2.hpack import ENTRY_OVERHEAD, MAX_HEADER_LIST, FieldLines
 from interlingua.protocols.transport.h2.hpack_encoder import literal, text
 from interlingua.protocols.wire import GrpcAnswer
@@ -19,27 +20,25 @@ from interlingua.protocols.wire import GrpcAnswer
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _CONTENT_TYPE = re.compile(rb"application/grpc(\+proto)?([; ].*)?", re.IGNORECASE)
-_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
-CONNECTION_SPECIFIC = frozenset(
-    (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_OWN = frozenset(
+    (b"te", b"content-type", b"content-length", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding")
 )
-"""Fields that make a request malformed (RFC 9113, 8.2.2)."""
-
-_OWN = frozenset((b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"))
 _UNPRINTABLE = re.compile(rb"[^ -$&-~]")
 
 
 @dataclass(slots=True)
 class CallHeaders:
     """The headers of a call. ``timeout`` is in seconds, None for no limit; ``coding`` is the compression of
-    messages with the compressed flag, empty if there is none. ``refusal`` is a field block that is the whole
-    answer. ``metadata`` has neither gRPC's own keys nor those that end in -bin: they carry bytes, which no
-    dialect uses."""
+    messages with the compressed flag, empty if there is none; ``length`` is the content-length, None without
+    one. ``refusal`` is a field block that is the whole answer. ``metadata`` has neither gRPC's own keys nor
+    those that end in -bin: they carry bytes, which no dialect uses."""
 
     method: str
     metadata: Mapping[str, str]
     timeout: float | None = None
     coding: str = ""
+    length: int | None = None
     streaming: bool = False
     refusal: bytes = b""
 
@@ -63,7 +62,7 @@ def trailers(answer: GrpcAnswer) -> bytes:
         details = cut(answer.details).encode(errors="replace")
         block += literal(b"grpc-message", _UNPRINTABLE.sub(_escaped, details))
     for name, value in answer.trailing:
-        block += literal(name.lower().encode(errors="replace"), value.encode(errors="replace"))
+        block += literal(name.lower().encode(errors="replace"), value.strip().encode(errors="replace"))
     return block
 
 
@@ -74,13 +73,15 @@ def trailers_only(answer: GrpcAnswer) -> bytes:
 
 def read_headers(fields: FieldLines) -> CallHeaders | None:
     """The headers of a call, with ``refusal`` if it cannot be served; None for a malformed request (RFC 9113,
-    8.1.1, 8.2 and 8.3)."""
+    8.1.1, 8.2, 8.3 and 8.5)."""
     own: dict[bytes, bytes] = {}
     metadata: dict[str, str] = {}
     regular = False
     size = 0
     for name, value in fields:
         size += ENTRY_OVERHEAD + len(name) + len(value)
+        if UNFIT_VALUE(value):
+            return None
         if name[:1] == b":":
             if regular or name in own or name not in (b":method", b":scheme", b":path", b":authority"):
                 return None
@@ -88,26 +89,43 @@ def read_headers(fields: FieldLines) -> CallHeaders | None:
             continue
         regular = True
         if name in _OWN:
+            if name == b"te" and not fit_te(value):
+                return None
+            if name == b"content-length" and own.get(name, value) != value:
+                return None
             own[name] = value
-        elif not _NAME.fullmatch(name) or name in CONNECTION_SPECIFIC:
+        elif not NAME.fullmatch(name) or name in CONNECTION_SPECIFIC:
             return None
         elif not name.endswith(b"-bin"):
             metadata[name.decode()] = _decoded(value)
-    path = own.get(b":path", b"")
-    if not path or b":scheme" not in own or own.get(b":method") != b"POST":
+    path, method = own.get(b":path", b""), own.get(b":method", b"")
+    tunnel = method == b"CONNECT" and b":path" not in own and b":scheme" not in own and b":authority" in own
+    if not tunnel and not (method and path and b":scheme" in own):
         return None
     headers = CallHeaders(_decoded(path), metadata)
+    if (length := own.get(b"content-length")) is not None:
+        if not _LENGTH.fullmatch(length):
+            return None
+        headers.length = int(length)
+    _read_refusal(headers, method, own, size)
+    return headers
+
+
+def _read_refusal(headers: CallHeaders, method: bytes, own: dict[bytes, bytes], size: int) -> None:
+    if method != b"POST":
+        headers.refusal = b"\x08\x03405" + literal(b"allow", b"POST") + literal(b"grpc-status", b"2")
+        headers.refusal += literal(b"grpc-message", b"the method is not POST")
+        return
     if not _CONTENT_TYPE.fullmatch(own.get(b"content-type", b"")):
         headers.refusal = b"\x08\x03415" + literal(b"grpc-status", b"2")
         headers.refusal += literal(b"grpc-message", b"the content-type is not application/grpc")
-        return headers
+        return
     if size > MAX_HEADER_LIST:
         details = f"the metadata has {size} bytes, more than the {MAX_HEADER_LIST} that are taken"
         headers.refusal = trailers_only(GrpcAnswer(code=RESOURCE_EXHAUSTED, details=details))
-        return headers
+        return
     _read_timeout(headers, own.get(b"grpc-timeout"))
     _read_coding(headers, own.get(b"grpc-encoding", b"identity"))
-    return headers
 
 
 def _read_timeout(headers: CallHeaders, stated: bytes | None) -> None:

@@ -21,7 +21,7 @@ from interlingua.protocols.transport.grpc.status import (
     KEEPALIVE_TIMEOUT_SECS,
     UNIMPLEMENTED,
 )
-from interlingua.protocols.transport.h2.frames import Code, rst_stream
+from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.hpack import FieldLines
 from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
@@ -234,7 +234,7 @@ class _Connection(SharedReceiver):
         ended: bool,
     ) -> Stream | None:
         if headers is None:  # RFC 9113, 8.1.1
-            self._batch.write(rst_stream(number, Code.PROTOCOL_ERROR))
+            connection.sender.reject(number, Code.PROTOCOL_ERROR)
             return None
         if headers.refusal:
             connection.sender.refuse(number, headers.refusal, ended)

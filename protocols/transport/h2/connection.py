@@ -46,6 +46,13 @@ from interlingua.protocols.wire import Buffer
 _TEXT_BYTES = 200
 """How much of the text of a GOAWAY is read."""
 
+_SETTING_RANGES: Mapping[int, range] = {
+    Setting.ENABLE_PUSH: range(2),
+    Setting.INITIAL_WINDOW_SIZE: range(MAX_WINDOW + 1),
+    Setting.MAX_FRAME_SIZE: range(DEFAULT_FRAME_BYTES, MAX_FRAME_BYTES + 1),
+}
+"""Valid values (RFC 9113, 6.5.2)."""
+
 H = TypeVar("H")
 S = TypeVar("S", bound=Stream)
 
@@ -168,6 +175,8 @@ class H2Connection(Generic[H, S]):
         if stream.half_closed_remote:
             self.reset_stream(stream, Code.STREAM_CLOSED)  # RFC 9113, 5.1
             return None
+        if stream.body_left is not None:
+            stream.body_left -= size
         stream.received += size
         if stream.received >= self._stream_window // 2:
             if stream.received > self._stream_window:
@@ -181,6 +190,9 @@ class H2Connection(Generic[H, S]):
         """Hand data to its stream."""
         if start == stop and not ended:
             self._guard.idle_frame()
+        if ended and stream.body_left:
+            self.reset_stream(stream, Code.PROTOCOL_ERROR)  # RFC 9113, 8.1.1
+            return
         stream.half_closed_remote = ended
         stream.data_received(data, start, stop, ended)
 
@@ -229,17 +241,17 @@ class H2Connection(Generic[H, S]):
         if flags & ACK:
             return
         sender = self.sender
+        stated: dict[int, int] = {}
+        for setting, value in settings_in(payload):
+            if setting in _SETTING_RANGES and value not in _SETTING_RANGES[setting]:
+                too_wide = setting == Setting.INITIAL_WINDOW_SIZE
+                code = Code.FLOW_CONTROL_ERROR if too_wide else Code.PROTOCOL_ERROR
+                raise H2Error(code, f"SETTINGS_{Setting(setting).name} of {value}")
+            stated[setting] = value
         # the last value of a setting holds (6.5.3): to apply each would let one frame take seconds
-        stated = dict(settings_in(payload))
-        for setting, value in stated.items():
-            if setting == Setting.INITIAL_WINDOW_SIZE:
-                sender.resize_windows(value)
-            elif setting == Setting.MAX_FRAME_SIZE:
-                if not DEFAULT_FRAME_BYTES <= value <= MAX_FRAME_BYTES:
-                    raise H2Error(Code.PROTOCOL_ERROR, f"SETTINGS_MAX_FRAME_SIZE of {value} bytes")
-                sender.max_frame_size = value
-            elif setting == Setting.ENABLE_PUSH and value > 1:
-                raise H2Error(Code.PROTOCOL_ERROR, f"SETTINGS_ENABLE_PUSH is {value}")
+        if Setting.INITIAL_WINDOW_SIZE in stated:
+            sender.resize_windows(stated[Setting.INITIAL_WINDOW_SIZE])
+        sender.max_frame_size = stated.get(Setting.MAX_FRAME_SIZE, sender.max_frame_size)
         self._write(SETTINGS_ACK)
         self.on_settings(stated)
         sender.flush()
@@ -285,7 +297,7 @@ class H2Connection(Generic[H, S]):
         else:
             stream = self.streams.get(number)
             if stream is None:
-                if number > self.last_id:
+                if number > self.last_id or not number & 1:
                     raise H2Error(Code.PROTOCOL_ERROR, f"WINDOW_UPDATE on stream {number}, which is idle")
                 return
             stream.send_window += size

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from interlingua.protocols.transport.h2.flood import FloodGuard
 from interlingua.protocols.transport.h2.frames import (
+    ACK,
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -172,11 +173,11 @@ class FrameReader:
         if len(data) < len(preface) + HEADER_BYTES:
             return 0
         self._preface_read = True
-        first = data[len(preface) + 3]
+        first, flags = data[len(preface) + 3], data[len(preface) + 4]
         if not preface and first != SETTINGS:
             raise NotHttp2Error(Code.PROTOCOL_ERROR, "this is not HTTP/2")
         self._handler.on_preface()
-        if first != SETTINGS:
+        if first != SETTINGS or flags & ACK:
             raise H2Error(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
         return len(preface)
 
@@ -213,9 +214,13 @@ class FrameReader:
         stream = self._handler.on_data_frame(number, size)
         padding = 0
         if flags & PADDED:
-            if not size or data[start] >= size:
-                raise H2Error(Code.PROTOCOL_ERROR, "padding longer than its frame")
+            if not size:
+                raise H2Error(Code.FRAME_SIZE_ERROR, "a padded frame without a pad length")  # 4.2
             padding = data[start]
+            if padding >= size:
+                raise H2Error(Code.PROTOCOL_ERROR, "padding longer than its frame")
+            if stream is not None and stream.body_left is not None:
+                stream.body_left += 1 + padding
             start += 1
             size -= 1
         self._left, self._padding = size, padding
@@ -247,6 +252,8 @@ def _field_block(payload: bytes, flags: int) -> bytes:
         stop -= payload[0] if payload else 0
     if flags & PRIORITY_FIELDS:
         start += 5
+    if len(payload) < start:
+        raise H2Error(Code.FRAME_SIZE_ERROR, "HEADERS cut off")  # 4.2
     if stop < start:
         raise H2Error(Code.PROTOCOL_ERROR, "padding longer than its frame")
     return payload[start:stop]

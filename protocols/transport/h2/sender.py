@@ -6,6 +6,7 @@ streams with queued data take turns.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -29,6 +30,9 @@ S = TypeVar("S", bound=Stream)
 _JOINED_BYTES = 1 << 14
 """Up to this size, joining the pieces of a message costs less than writing each."""
 
+_CUT_STREAMS = 1024
+"""How many streams that we have reset are remembered."""
+
 _TURN_BYTES = 1 << 19
 """How much one stream sends before the next one has its turn."""
 
@@ -49,6 +53,8 @@ class Sender(Generic[S]):
         """Whether the peer reads too slowly."""
         self.ready: dict[Stream, None] = {}
         """Streams with queued data, in turn. A stream without a window leaves until its window grows."""
+        self.cut: deque[int] = deque(maxlen=_CUT_STREAMS)
+        """Streams that we have reset: frames that were under way may follow (RFC 9113, 5.1)."""
 
     # called by the owner of the socket
 
@@ -115,14 +121,21 @@ class Sender(Generic[S]):
         """Answer stream ``number``, which was not accepted, with a field block alone; ``ended``: the request
         is complete."""
         answer = header_frames(block, number, ended=True, largest=self.max_frame_size)
-        self._write(answer if ended else answer + rst_stream(number, Code.NO_ERROR))
+        self._write(answer)
+        if not ended:
+            self.reject(number, Code.NO_ERROR)
+
+    def reject(self, number: int, code: Code) -> None:
+        """Reset stream ``number``, which is not or no longer open."""
+        self.cut.append(number)
+        self._write(rst_stream(number, code))
 
     # called by the connection
 
     def reset(self, stream: Stream, code: Code) -> None:
         """Reset a stream."""
         self.forget(stream)
-        self._write(rst_stream(stream.id, code))
+        self.reject(stream.id, code)
 
     def forget(self, stream: Stream) -> None:
         """Close a stream without a frame."""
@@ -142,8 +155,6 @@ class Sender(Generic[S]):
     def resize_windows(self, size: int) -> None:
         """Apply the peer's SETTINGS_INITIAL_WINDOW_SIZE to every stream (RFC 9113, 6.9.2). Raises
         ``H2Error``."""
-        if size > MAX_WINDOW:
-            raise H2Error(Code.FLOW_CONTROL_ERROR, f"a window of {size} bytes")
         change = size - self.initial_window
         self.initial_window = size
         for stream in self._streams.values():
@@ -216,7 +227,7 @@ class Sender(Generic[S]):
             stream.closed = True
             self._streams.pop(stream.id, None)
             if not stream.half_closed_remote:
-                self._write(rst_stream(stream.id, Code.NO_ERROR))
+                self.reject(stream.id, Code.NO_ERROR)
 
     def _discard(self, stream: Stream) -> None:
         stream.discard()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from interlingua.protocols.transport.h2.connection import H2Connection
+from interlingua.protocols.transport.h2.fields import fit_trailers
 from interlingua.protocols.transport.h2.frame_reader import FRAME_BYTES, NotHttp2Error
 from interlingua.protocols.transport.h2.frames import (
     DEFAULT_WINDOW,
@@ -15,7 +16,6 @@ from interlingua.protocols.transport.h2.frames import (
     H2Error,
     Setting,
     goaway,
-    rst_stream,
     settings,
     window_update,
 )
@@ -99,31 +99,34 @@ class ServerConnection(H2Connection[H, Stream]):
     def on_field_block(self, block: bytes, ended: bool, number: int) -> None:
         """A request, or the trailers of one (RFC 9113, 8.1)."""
         if number <= self.last_id:
-            self._headers.decode(block)
-            self._trailers(number, ended)
+            self._trailers(number, self._headers.decode(block), ended)
             return
         self.last_id = number
         headers = self._headers.read(block)
         if number > self._refuse_after:
             return
         if len(self.streams) + self.reset_at_work >= MAX_STREAMS:
-            self._write(rst_stream(number, Code.REFUSED_STREAM))  # RFC 9113, 5.1.2
+            self.sender.reject(number, Code.REFUSED_STREAM)  # RFC 9113, 5.1.2
             self._guard.reset()
             return
         stream = self._accept(self, number, headers, ended)
         if stream is not None:
             self.streams[number] = stream
-            if ended:
+            if ended and stream.body_left:
+                self.reset_stream(stream, Code.PROTOCOL_ERROR)  # RFC 9113, 8.1.1
+            elif ended:
                 stream.data_received(b"", 0, 0, True)
 
-    def _trailers(self, number: int, ended: bool) -> None:
+    def _trailers(self, number: int, fields: FieldLines, ended: bool) -> None:
         stream = self.streams.get(number)
         if stream is None:
+            if number <= self._refuse_after and number not in self.sender.cut:  # RFC 9113, 5.1 and 5.1.1
+                raise H2Error(Code.PROTOCOL_ERROR, f"HEADERS on stream {number}, which is closed")
             self._guard.idle_frame()
         elif stream.half_closed_remote:
             self.reset_stream(stream, Code.STREAM_CLOSED)  # RFC 9113, 5.1
-        elif not ended:
-            self.reset_stream(stream, Code.PROTOCOL_ERROR)  # RFC 9113, 8.1
+        elif not ended or stream.body_left or not fit_trailers(fields):
+            self.reset_stream(stream, Code.PROTOCOL_ERROR)  # RFC 9113, 8.1 and 8.1.1
         else:
             stream.half_closed_remote = True
             stream.data_received(b"", 0, 0, True)

@@ -26,15 +26,17 @@ class Stream:
     """A request and its answer.
 
     ``send_window``: bytes of data the peer accepts now; negative after it shrank its window (6.9.2).
-    ``received``: bytes of data received since the last WINDOW_UPDATE. ``half_closed_remote``: the peer has
-    sent all of its message; ``half_closed_local``: we have. ``closed``: nothing is sent or received any more.
-    ``window_held``: send no WINDOW_UPDATE for now. ``queued``: bytes in the send queue. ``ending``: the queue
-    ends our message, followed by ``trailers``, a field block, unless they are empty. A DATA frame that fits
-    the ``sink`` with room to spare does not reach :meth:`data_received`.
+    ``received``: bytes of data received since the last WINDOW_UPDATE. ``body_left``: bytes of data that the
+    content-length of the peer's message announces further, None without one (8.1.1). ``half_closed_remote``:
+    the peer has sent all of its message; ``half_closed_local``: we have. ``closed``: nothing is sent or
+    received any more. ``window_held``: send no WINDOW_UPDATE for now. ``queued``: bytes in the send queue.
+    ``ending``: the queue ends our message, followed by ``trailers``, a field block, unless they are empty. A
+    DATA frame that fits the ``sink`` with room to spare does not reach :meth:`data_received`.
     """
 
     __slots__ = (
         "_queue",
+        "body_left",
         "closed",
         "ending",
         "half_closed_local",
@@ -52,6 +54,7 @@ class Stream:
         self.id = number
         self.send_window = send_window
         self.received = 0
+        self.body_left: int | None = None
         self.half_closed_remote = half_closed_remote
         self.half_closed_local = self.closed = self.ending = False
         self.window_held = False

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hpack import Decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,8 +25,9 @@ from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.grpc.client_call import StreamClientCall, UnaryClientCall
 from interlingua.protocols.transport.grpc.client_connection import GrpcClientConnection
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors
-from interlingua.protocols.transport.grpc.client_headers import timeout_text
+from interlingua.protocols.transport.grpc.client_headers import CallBlocks, timeout_text
 from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.protocols.transport.h2.hpack_encoder import HpackEncoder
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, GrpcAnswer, GrpcRequest
 from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.ports import free_port
@@ -734,3 +736,8 @@ class TestOtherServers:
                 answers = await asyncio.gather(*(sender.send(request(bytes(size))) for _ in range(8)))
                 assert {each.code for each in answers} == {2}
                 assert all("content-type" in each.details for each in answers)
+
+
+def test_no_metadata_begins_or_ends_with_a_blank() -> None:
+    block = CallBlocks(HpackEncoder(), "x").block("/m", None, {"a": " b c "})
+    assert ("a", "b c") in Decoder().decode(block)

@@ -109,7 +109,8 @@ class Reader:
             stream = int.from_bytes(self.rest[5:9], "big")
             made = Frame(kind, flags, stream, self.rest[9 : 9 + size])
             if kind == HEADERS:
-                made.fields = dict(self.decoder.decode(made.payload))
+                lines = self.decoder.decode(made.payload, raw=True)
+                made.fields = {name.decode(): value.decode(errors="surrogateescape") for name, value in lines}
             frames.append(made)
             self.rest = self.rest[9 + size :]
         return frames

@@ -264,7 +264,7 @@ BROKEN: dict[str, tuple[bytes, Code]] = {
     ),
     "unreadable_headers": (START[24:] + frame(HEADERS, END_HEADERS, 1, b"\xff\xff"), Code.COMPRESSION_ERROR),
     "padding_above_frame": (START[24:] + head(1) + frame(DATA, PADDED, 1, b"\x05abc"), Code.PROTOCOL_ERROR),
-    "padding_without_length": (START[24:] + head(1) + frame(DATA, PADDED, 1), Code.PROTOCOL_ERROR),
+    "padding_without_length": (START[24:] + head(1) + frame(DATA, PADDED, 1), Code.FRAME_SIZE_ERROR),
     "padding_above_headers": (
         START[24:] + frame(HEADERS, END_HEADERS | PADDED, 1, b"\x09abc"),
         Code.PROTOCOL_ERROR,
