@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test constraints test-wheel test-torch lint format schemas schemas-check fuzz soak bench bench-bridging peers-install peers clean
+.PHONY: help run test constraints test-wheel test-torch lint format schemas schemas-check properties fuzz soak bench bench-bridging peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,8 +54,11 @@ schemas: $(VENV)/.installed-dev ## regenerate descriptor sets and the flatc orac
 schemas-check: $(VENV)/.installed-dev ## fail if a generated artefact is stale
 	$(BIN)/python scripts/compile_schemas.py --check
 
-fuzz: $(VENV)/.installed-dev ## the properties of `make test` with 20 times the examples (FUZZ_EXAMPLES=2000)
-	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),2000) $(BIN)/python -m pytest -m 'hypothesis and not peers' --timeout 3600
+properties: $(VENV)/.installed-dev ## the properties of `make test` with 20 times the examples (PROPERTY_EXAMPLES=2000)
+	PROPERTY_EXAMPLES=$(or $(PROPERTY_EXAMPLES),2000) $(BIN)/python -m pytest -m 'hypothesis and not peers' --timeout 3600
+
+fuzz: $(VENV)/.installed-fuzz ## fuzz every decoder, resuming from .fuzz/ (FUZZ_SECS=60 each, FUZZ_TARGETS=all)
+	$(BIN)/python -m tests.fuzz --secs $(or $(FUZZ_SECS),60) $(FUZZ_TARGETS)
 
 soak: $(VENV)/.installed-dev ## full rate between all dialects for 10 minutes, 100 reloads (SOAK_SECS=600 SOAK_ROUNDS=100)
 	SOAK_SECS=$(or $(SOAK_SECS),600) SOAK_ROUNDS=$(or $(SOAK_ROUNDS),100) $(BIN)/python -m pytest \
@@ -77,7 +80,7 @@ peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF
 	PERF_ANALYZER_ENVIRONMENT=$(PERF_ANALYZER) $(BIN)/python -m pytest -m peers tests/peers
 
 clean: ## remove the environments and tool caches
-	rm -rf $(VENV) $(VENV)-constraints $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-constraints $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -91,6 +94,11 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	$(PIP) install --constraint constraints.txt --no-deps graphpipe
 	@touch $@ $(VENV)/.installed-run
+
+# atheris has wheels for Linux on x86-64 alone; without one `make fuzz` reports it.
+$(VENV)/.installed-fuzz: $(VENV)/.installed-dev
+	$(PIP) install --editable '.[fuzz]'
+	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed-run
 
 # The wheel contains Triton 2.51's server binary; it requires the system library libpython3.11 and numpy 1.
 $(TRITON)/.installed:

@@ -8,8 +8,10 @@ import os
 import pytest
 from hypothesis import settings
 
-# a property says what is true, not how soon: a busy machine must not make it fail; `make fuzz` looks longer
-settings.register_profile("untimed", deadline=None, max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")))
+# a property says what is true, not how soon: a busy machine must not make it fail; `make properties` looks longer
+settings.register_profile(
+    "untimed", deadline=None, max_examples=int(os.environ.get("PROPERTY_EXAMPLES", "100"))
+)
 settings.load_profile("untimed")
 
 gc.disable()  # until all tests are collected: see pytest_collection_finish

@@ -20,6 +20,10 @@ from interlingua.protocols.transport.servers import SERVERS, Server, ServerSetti
 from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.translator import logs
+from interlingua.translator.access.authorization import Authorization
+from interlingua.translator.access.grants import read_grants
+from interlingua.translator.access.hosts import PermittedHosts
+from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.listener import AdminListener
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.bindings import bindings_of
@@ -56,6 +60,7 @@ def serve(config: Config) -> int:
     if config.server.tune_allocator:
         tune_allocator()
     try:
+        logs.add_audit_file(config.server.audit_log)
         return loop.run(_serve(config))
     except (OSError, LoadError) as error:
         # the text of an error with a file name is complete
@@ -67,13 +72,20 @@ def serve(config: Config) -> int:
 async def _serve(config: Config) -> int:
     stop = _StopSignals()
     try:
-        admin = None if config.admin is None else parse_address(config.admin.listen)
-        async with AdminListener(admin, config.server.stalled_after_secs) as operators:
+        async with _admin(config) as operators:
             await _load_and_serve(config, operators, stop)
     finally:
         stop.forget()
     _log.info("stopped")
     return OK
+
+
+def _admin(config: Config) -> AdminListener:
+    options, secs = config.admin, config.server.stalled_after_secs
+    if options is None:
+        return AdminListener(None, secs)
+    gate = AdminGate(Authorization(options.listen, read_grants(options.allow)), PermittedHosts(options.hosts))
+    return AdminListener(parse_address(options.listen), secs, gate)
 
 
 async def _load_and_serve(config: Config, operators: AdminListener, stop: _StopSignals) -> None:

@@ -10,11 +10,15 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
+from logging.handlers import WatchedFileHandler
 from typing import Any, Literal
 
 import orjson
 
 from interlingua.schemas import LogSettings
+
+AUDIT = logging.getLogger("interlingua.audit")
+"""The audit log: clients that may change the settings of the log cannot hide it."""
 
 
 class _Text(logging.Formatter):
@@ -73,6 +77,17 @@ def set_up(level: str, form: Literal["text", "json"]) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
+def add_audit_file(path: str | None) -> None:
+    """Write the audit log to the file at ``path``, too. Raises ``OSError``."""
+    if path is None:
+        return
+    # follows a rotation by logrotate
+    handler = WatchedFileHandler(path, encoding="utf-8", errors="backslashreplace")
+    handler.setFormatter(_Json())
+    AUDIT.addHandler(handler)
+    AUDIT.setLevel(logging.INFO)
+
+
 def settings(level: str) -> LogSettings:
     lowest: int = getattr(logging, level.upper())
     return {
@@ -94,7 +109,7 @@ def apply(settings: LogSettings) -> None:
 
 
 class _Kinds(logging.Filter):
-    """Passes the levels that the settings enable. Critical lines count as errors."""
+    """Passes the levels that the settings enable, and the audit log. Critical lines count as errors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +120,7 @@ class _Kinds(logging.Filter):
         self._hidden = {kind for name, kind in kinds.items() if not settings[name]}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return min(record.levelno, logging.ERROR) not in self._hidden
+        return record.name == AUDIT.name or min(record.levelno, logging.ERROR) not in self._hidden
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:

@@ -52,8 +52,8 @@ def read(message_type: type[Message], text: str) -> Any:
     if message is None:
         try:
             message = text_format.Parse(text, message_type())
-        # the latter for half a surrogate pair as a word
-        except (text_format.ParseError, UnicodeError, SystemError) as error:
+        # ValueError: a number out of the range of an enumeration; SystemError: half a surrogate pair
+        except (text_format.ParseError, ValueError, SystemError) as error:
             raise malformed(f"no {message_type.DESCRIPTOR.name} in {text[:_SHOWN]!a}: {error}") from error
     return message
 

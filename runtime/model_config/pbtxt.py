@@ -113,7 +113,8 @@ def _parsed(path: Path, text: str) -> Any:
     message = MODEL_CONFIG()
     try:
         text_format.Parse(text, message, allow_unknown_field=True)
-    except text_format.ParseError as error:
+    # the latter for a number out of the range of an enumeration
+    except (text_format.ParseError, ValueError) as error:
         raise LoadError(f"{path}: {error}") from error
     try:
         text_format.Parse(text, MODEL_CONFIG())

@@ -16,13 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from interlingua.runtime.model_config.config import LoadError
-from interlingua.runtime.models.changes import Changes
 from interlingua.runtime.models.model import UNLOADED
 from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.repository.absent import Absent, absent_by, all_in, not_renewed, partial_failure
 from interlingua.runtime.repository.background_tasks import BackgroundTasks
 from interlingua.runtime.repository.files import Repository, needed_models
-from interlingua.runtime.repository.joined_names import JoinedNames
+from interlingua.runtime.repository.known_models import PLAIN, KnownModels
 from interlingua.runtime.repository.overrides import SentFiles
 from interlingua.runtime.repository.renewal import failing_sample, free, load_from, loses_versions, reusable
 from interlingua.runtime.repository.repositories import Repositories, check_overrides, names_in
@@ -33,11 +32,9 @@ from interlingua.schemas import (
     ModelControl,
     ModelState,
     ModelStatus,
-    Readiness,
     unsupported,
 )
 
-_PLAIN = ModelControl()
 _KEPT_GONE = 1000
 """How many models without files keep their status, the latest ones."""
 
@@ -47,15 +44,10 @@ _STATUS_SECS = 2.0
 _log = logging.getLogger(__name__)
 
 
-class ModelCatalog:
-    """``models`` is the live mapping of served models.
-
-    ``changes`` reports changes of :meth:`readiness` of local models. ``failed`` are models that could not be
-    loaded. Clients may load and unload the models of controlled ``repositories``, except those in ``fixed``,
-    which the configuration defines; of two repositories with one model, the later one counts. ``homes`` are
-    the repositories that models are, or were last, loaded from; ``requested_models`` are those that clients
-    or new files have loaded. Use on one event loop.
-    """
+class ModelCatalog(KnownModels):
+    """``failed`` are models that could not be loaded. Clients may load and unload the models of controlled
+    ``repositories``, except those in ``fixed``, which the configuration defines; of two repositories with one
+    model, the later one counts. ``homes`` are the repositories that models are, or were last, loaded from."""
 
     def __init__(
         self,
@@ -65,9 +57,7 @@ class ModelCatalog:
         fixed: Iterable[str] = (),
         cache: ResponseCache | None = None,
     ) -> None:
-        self._models = dict(models or {})
-        self.models: Mapping[str, Target] = self._models
-        self.requested_models: set[str] = set()
+        super().__init__(models or {})
         self._absent = {name: absent_by(name, error) for name, error in (failed or {}).items()}
         self.repositories = Repositories(repositories, fixed)
         self.homes: dict[str, Repository] = {}
@@ -76,86 +66,31 @@ class ModelCatalog:
         self._gone: dict[str, ModelStatus] = {}
         self._not_renewed: dict[str, LoadError] = {}
         self._only_needed: set[str] = set()
-        self.joined = JoinedNames(self.models).resolve
         self._files: dict[str, SentFiles] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks = BackgroundTasks()
-        self.changes = Changes()
         self._hooks = ServerHooks(self.find, self.standing, self.changes.happened, cache)
         for model in self._models.values():
             model.join(self._hooks)
 
     def names(self) -> list[str]:
-        """All known models, sorted, except those without files."""
         return sorted(self._models.keys() | self._absent.keys())
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no model is served, or would be if no client had unloaded it."""
-        return not self._models and all(absent.blocks for absent in self._absent.values())
+    def gone(self) -> Iterable[str]:
+        """The models without files whose status is kept."""
+        return self._gone
 
-    @property
-    def reports_all_changes(self) -> bool:
-        """Whether ``changes`` covers every model."""
-        return all(model.reports_changes for model in self._models.values())
-
-    def find(self, name: str) -> Target:
-        """The served model of that name. Raises NOT_FOUND."""
-        target = self._models.get(name)
-        if target is None:
-            raise self.missing(name)
-        return target
-
-    def missing(self, name: str, version: str = "") -> InferenceError:
-        """NOT_FOUND for a model that is not served, in Triton's words, which clients match on."""
+    def known_versions(self, name: str) -> tuple[str, ...]:
         absent = self._absent.get(name)
         status = self._gone.get(name) if absent is None else absent.status
-        known = [] if status is None else [each.version for each in status.versions]
-        if not known:
-            why = "is not found"
-        elif not version:
-            why = "has no available versions"
-        else:
-            why = f"version {version} is {'not at ready state' if version in known else 'not found'}"
-        return InferenceError(ErrorCode.NOT_FOUND, f"Request for unknown model: '{name}' {why}", origin=name)
+        return () if status is None else tuple([each.version for each in status.versions])
 
-    def standing(self, name: str, version: str = "") -> Readiness:
-        """Whether a model would run now, without a request to an upstream."""
-        target = self._models.get(name)
-        if target is None:
-            return Readiness(False, self.absence(name))
-        return target.readiness(version)
-
-    def absence(self, name: str) -> str:
-        """Why a model is not served."""
+    def blocking(self, name: str) -> str | None:
         absent = self._absent.get(name)
-        if absent is None:
-            return "it is not known here"
-        return absent.blocks or f"it is {UNLOADED}"
-
-    async def readiness(self, names: Iterable[str]) -> Readiness:
-        """Whether each of ``names`` is ready with all its versions or unloaded by a client; else the first
-        that is not."""
-        served = []
-        for name in sorted(names):
-            target = self._models.get(name)
-            absent = self._absent.get(name)
-            if target is not None:
-                served.append(target)
-            elif absent is not None and absent.blocks:
-                return Readiness(False, absent.blocks)
-        for target in served:
-            for version, reason in target.failed.items():
-                return Readiness(False, f"model '{target.name}' version {version} is not ready: {reason}")
-        said = await asyncio.gather(*(target.ready() for target in served))
-        for target, state in zip(served, said, strict=True):
-            if not state.ready and not target.unloaded:
-                return state
-        return Readiness(True)
+        return None if absent is None else absent.blocks
 
     async def status(self, name: str) -> ModelStatus | None:
-        """The status of one model, also after its files were removed; None for an unknown one. Raises
-        UNAVAILABLE if an upstream does not answer."""
         target = self._models.get(name)
         if target is not None:
             status = replace(await target.status(), name=name)
@@ -165,8 +100,6 @@ class ModelCatalog:
         return self._gone.get(name) if absent is None else absent.status
 
     async def statuses(self) -> dict[str, ModelStatus]:
-        """The status of every known model, also of those without files; only a name if its upstream does not
-        answer."""
         return {**self._gone, **await self._statuses()}
 
     async def _statuses(self) -> dict[str, ModelStatus]:
@@ -175,8 +108,6 @@ class ModelCatalog:
         return dict(zip(names, reported, strict=True))
 
     async def index(self, repository: str = "") -> tuple[ModelStatus, ...]:
-        """Every known model, and by name alone all others in the repositories; only those of ``repository``
-        if it is not empty. Raises UNSUPPORTED for an unknown repository."""
         known = await self._statuses()
         chosen = self.repositories.named(repository)
         held: set[str] = set()
@@ -191,8 +122,6 @@ class ModelCatalog:
         return tuple(known[name] for name in sorted(known))
 
     async def warm_up(self) -> None:
-        """Have every model run its samples before clients connect. A model that fails is not served, as one
-        that could not be loaded."""
         models = list(self._models.values())
         failures = await asyncio.gather(*map(failing_sample, models))
         for model, failure in zip(models, failures, strict=True):
@@ -204,14 +133,7 @@ class ModelCatalog:
                 self._tasks.start(free(model, None))
                 self.changes.happened()
 
-    async def load(self, name: str, control: ModelControl = _PLAIN) -> None:
-        """Load a model, or load it again; if that fails, the served one stays. Models that it needs are
-        loaded before it if they are not served and may be loaded.
-
-        Raises UNAVAILABLE if loading is not allowed, FORBIDDEN for a configuration or files that are not
-        allowed, UNSUPPORTED for an unknown repository, INTERNAL in the original servers' words for an unknown
-        model, MODEL_FAILED if a version could not be loaded.
-        """
+    async def load(self, name: str, control: ModelControl = PLAIN) -> None:
         chosen = self.repositories.named(control.repository)
         remote = self._remote(name, control)
         if remote is not None:
@@ -230,11 +152,7 @@ class ModelCatalog:
         # a load continues when its caller disconnects
         await asyncio.shield(self._tasks.start(self._load_with_needs(name, repository, control, (name,))))
 
-    async def unload(self, name: str, control: ModelControl = _PLAIN) -> None:
-        """Accept no more requests for a model and free it after those in flight, without waiting for that;
-        with ``control.dependents`` also the models that were loaded only for it. An unknown model counts as
-        unloaded, unless it must be ``served``. Raises UNAVAILABLE if unloading is not allowed, UNSUPPORTED
-        for an unknown repository, NOT_FOUND."""
+    async def unload(self, name: str, control: ModelControl = PLAIN) -> None:
         chosen = self.repositories.named(control.repository)
         remote = self._remote(name, control)
         if remote is not None:
@@ -258,10 +176,9 @@ class ModelCatalog:
             return
         self.requested_models.add(name)
         with contextlib.suppress(InferenceError):
-            await asyncio.shield(self._tasks.start(self._load(name, repository, _PLAIN)))
+            await asyncio.shield(self._tasks.start(self._load(name, repository, PLAIN)))
 
     async def close(self) -> None:
-        """Finish loads and requests, then free every model."""
         await self._tasks.finish()
         # at once, because a model in a process of its own takes some time to end
         await asyncio.gather(*(free(target, self._files.get(name)) for name, target in self._models.items()))
@@ -279,7 +196,7 @@ class ModelCatalog:
                 continue
             self._only_needed.add(needed)
             try:
-                await self._load_with_needs(needed, home, _PLAIN, (*above, needed))
+                await self._load_with_needs(needed, home, PLAIN, (*above, needed))
             except InferenceError as error:
                 reason = f"it needs model '{needed}': {error.message}"
                 raise _not_loaded(error.code, name, reason) from error

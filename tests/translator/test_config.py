@@ -74,7 +74,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "unknown_key_resembling_nothing": (
         with_listeners("admin: {listen: ':0', qqq: 1}"),
-        ["c.yaml:2: admin.qqq: unknown key 'qqq' (allowed: listen)"],
+        ["c.yaml:2: admin.qqq: unknown key 'qqq' (allowed: listen, allow, hosts)"],
     ),
     "planned_keys": (
         """\

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.translator.access.authorization import Caller
 from interlingua.translator.access.classes import OperationClass
-
-_log = logging.getLogger(__name__)
+from interlingua.translator.logs import AUDIT
 
 
 @dataclass(slots=True)
@@ -52,4 +51,4 @@ def recorded(
         if result != "allowed":
             facts["reason"] = reason
         level = logging.INFO if result == "allowed" else logging.WARNING
-        _log.log(level, "privileged operation", extra={"facts": facts})
+        AUDIT.log(level, "privileged operation", extra={"facts": facts})

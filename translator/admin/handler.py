@@ -13,6 +13,7 @@ import orjson
 
 from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.translator.admin.gate import AdminGate
 
 Page = Callable[[], Awaitable[HttpAnswer]]
 
@@ -25,13 +26,18 @@ _log = logging.getLogger(__name__)
 
 
 class AdminHandler:
-    """An ``HttpHandler`` for ``pages`` by path; the table may be replaced at run time."""
+    """An ``HttpHandler`` for ``pages`` by path, which ``gate`` permits; the table may be replaced at run
+    time."""
 
-    def __init__(self, pages: Mapping[str, Page]) -> None:
+    def __init__(self, pages: Mapping[str, Page], gate: AdminGate | None = None) -> None:
         self.pages = pages
+        self._gate = gate or AdminGate()
 
     def head(self, request: HttpRequest) -> HttpAnswer | None:
-        """Refuse unknown paths (404) and methods other than GET and HEAD (405)."""
+        """Refuse what the gate refuses, unknown paths (404) and methods other than GET and HEAD (405)."""
+        refusal = self._gate.refusal(request)
+        if refusal is not None:
+            return plain(*refusal)
         page = self.pages.get(request.path)
         if page is None:
             known = " ".join(self.pages)

@@ -20,6 +20,7 @@ from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.wire import HttpAnswer, parts_of
 from interlingua.translator.admin import process
 from interlingua.translator.admin.daemon_loop import DaemonLoop, StalledError
+from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.handler import AdminHandler, Page, answer, document, plain
 from interlingua.translator.admin.metrics import CONTENT_TYPE, exposition
 from interlingua.translator.admin.site import Site
@@ -37,11 +38,17 @@ _log = logging.getLogger(__name__)
 
 class AdminListener:
     """Listens at ``address`` within an ``async with``; does nothing if that is None. ``address`` becomes the
-    bound one. Until :meth:`show`, pages report that models are loading. Raises ``OSError`` if the address is
-    unavailable."""
+    bound one. ``gate`` permits pages. Until :meth:`show`, pages report that models are loading. Raises
+    ``OSError`` if the address is unavailable."""
 
-    def __init__(self, address: Address | None, stalled_after_secs: float = STALLED_AFTER_SECS) -> None:
+    def __init__(
+        self,
+        address: Address | None,
+        stalled_after_secs: float = STALLED_AFTER_SECS,
+        gate: AdminGate | None = None,
+    ) -> None:
         self.address = address
+        self._gate = gate
         self._stalled_after_secs = stalled_after_secs
         self._site: Site | None = None
         self._thread: _Thread | None = None
@@ -50,7 +57,7 @@ class AdminListener:
         if self.address is not None:
             self._daemon = DaemonLoop()
             first = {"/health/ready": _not_ready, "/metrics": _not_yet, "/": _not_yet}
-            self._handler = AdminHandler({"/health/live": self._live, **first})
+            self._handler = AdminHandler({"/health/live": self._live, **first}, self._gate)
             self._thread = _Thread(self._handler, self.address, self._daemon)
             self.address = await self._thread.start()
             _log.info("admin listening", extra={"facts": {"address": str(self.address)}})

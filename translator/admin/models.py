@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from interlingua.runtime.models.inline_runs import InlineRuns
-from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.repository.known_models import KnownModels
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ErrorCode, ModelState, RequestStatistics, VersionStatistics
@@ -49,7 +49,7 @@ class _Version:
         return {"model": self.model, "version": self.version}
 
 
-def families(catalog: ModelCatalog) -> Iterator[Family]:
+def families(catalog: KnownModels) -> Iterator[Family]:
     versions = [version for name, target in catalog.models.items() for version in _versions(name, target)]
     for name, text, value in _COUNTERS:
         samples = [Sample(value(each.statistics), each.labels) for each in versions]
@@ -121,12 +121,12 @@ def families(catalog: ModelCatalog) -> Iterator[Family]:
     )
 
 
-async def report(catalog: ModelCatalog) -> dict[str, Any]:
+async def report(catalog: KnownModels) -> dict[str, Any]:
     """Every known model by name: where it runs, its state, its versions and their statistics."""
     return {name: await _model(catalog, name) for name in catalog.names()}
 
 
-async def _model(catalog: ModelCatalog, name: str) -> dict[str, Any]:
+async def _model(catalog: KnownModels, name: str) -> dict[str, Any]:
     target = catalog.models.get(name)
     if target is not None and target.upstream is not None:
         versions = [_report(each, _state(each.ready), "") for each in _versions(name, target)]

@@ -99,6 +99,10 @@ class ServerOptions(Section):
     """The least severe level to log."""
     log_format: Literal["text", "json"] = "text"
     """Log lines for people, or one JSON object per line."""
+    audit_log: Text | None = None
+    """A file for the audit log, which is part of the log too: one JSON object per privileged operation. It is
+    opened again after it has been renamed. A relative path starts at the working directory of the process.
+    The default is none."""
 
 
 class ListenerOptions(Section):
@@ -196,6 +200,12 @@ class AdminOptions(Section):
 
     listen: ListenAddress
     """The address, as for a listener."""
+    allow: dict[OperationClass, tuple[PermittedCaller, ...]] = Field(default={})
+    """The callers, as for a listener: `health` for the probes, `statistics` for all other pages."""
+    hosts: tuple[Text, ...] = ()
+    """Further names that the `Host` of a request may have, against DNS rebinding; `"*"` is any. Addresses,
+    names without a dot, loopback names and the name of this machine are always permitted, and probes answer
+    under any name."""
 
 
 class UpstreamOptions(Section):

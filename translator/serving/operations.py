@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, NamedTuple
 
-from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.repository.known_models import KnownModels
 from interlingua.runtime.shared_memory import SharedMemory
 from interlingua.runtime.target import Target
 from interlingua.schemas import (
@@ -83,7 +83,7 @@ class Service:
     started_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
-    def catalog(self) -> ModelCatalog:
+    def catalog(self) -> KnownModels:
         return self.router.catalog
 
     def number(self, context: Context) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from interlingua.protocols.dialect import Binding
 from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.repository.known_models import KnownModels
 from interlingua.runtime.target import Target
 from interlingua.schemas import ModelRef
 from interlingua.translator.serving.routing.conditions import RouteKey
@@ -21,11 +22,11 @@ class Router:
 
     def __init__(
         self,
-        models: ModelCatalog | Mapping[str, Target],
+        models: KnownModels | Mapping[str, Target],
         routes: Sequence[Route] = (),
         upstream_bindings: Mapping[str, Binding] | None = None,
     ) -> None:
-        self.catalog = models if isinstance(models, ModelCatalog) else ModelCatalog(models)
+        self.catalog = models if isinstance(models, KnownModels) else ModelCatalog(models)
         self.models = self.catalog.models
         self.routes = tuple(routes)
         self.upstream_bindings: Mapping[str, Binding] = upstream_bindings or {}

@@ -141,6 +141,13 @@ def test_every_form_of_text_is_read(written: str) -> None:
     assert read(REQUEST_HEADER, written) == expected
 
 
+@pytest.mark.parametrize("number", ["9" * 30, "-" + "9" * 30])
+def test_a_number_out_of_the_range_of_an_enumeration(number: str) -> None:
+    with pytest.raises(InferenceError, match="out of range") as caught:
+        read(REQUEST_STATUS, f"code: {number}")
+    assert caught.value.code is ErrorCode.MALFORMED
+
+
 PIECES = st.sampled_from(
     [*REAL.split(" "), "{", "}", ":", "-1", "00", "9" * 19, "9" * 20, "1.5", '"', "'", "#", "id:", "flags:", "dims: 1",
      "cls { count: 3 }", "shared_memory {", "name: 1", "batch_size: x", 'id: "1"', "no_such: 1", "input: 1", "[a.b/c]: 1",

@@ -105,6 +105,7 @@ def test_versions_are_numbers(policy: VersionPolicy, chosen: tuple[int, ...]) ->
         ("input { data_type: TYPE_FP32 }", "input 0 has no name"),
         ('output { name: "A" }', "output 'A' has no data_type"),
         ('output { name: "A" data_type: 99 }', "output 'A' has no data_type"),
+        (f"input {{ data_type: {10**30} }}", "Value out of range: 10{30}"),
         ('input { name: "A" data_type: TYPE_FP32 dims: -2 }', "input 'A' has dims \\[-2\\]"),
         (
             'input { name: "A" data_type: TYPE_FP32 dims: [ 2, 3 ] reshape { shape: 5 } }',

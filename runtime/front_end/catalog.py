@@ -1,0 +1,86 @@
+"""The catalog of a front end: models of upstreams are here, all others in the runtime process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from interlingua.runtime.front_end.link import RuntimeLink
+from interlingua.runtime.front_end.model import RuntimeModel
+from interlingua.runtime.front_end.snapshot import ModelsSnapshot
+from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.repository.known_models import PLAIN, KnownModels
+from interlingua.runtime.target import Target
+from interlingua.schemas import ModelControl, ModelStatus
+
+
+class FrontEndCatalog(KnownModels):
+    """``remote`` are the models of upstreams. Connect its ``link`` before the first request."""
+
+    def __init__(self, remote: Mapping[str, Target]) -> None:
+        super().__init__(remote)
+        self._here = ModelCatalog(remote)
+        self._snapshot = ModelsSnapshot()
+        self.link = RuntimeLink(self._apply, self.changes.happened)
+
+    def names(self) -> list[str]:
+        known = (name for name, absent in self._snapshot.absent.items() if absent.blocks is not None)
+        return sorted({*self._models, *known})
+
+    def known_versions(self, name: str) -> tuple[str, ...]:
+        absent = self._snapshot.absent.get(name)
+        return () if absent is None else absent.versions
+
+    def blocking(self, name: str) -> str | None:
+        absent = self._snapshot.absent.get(name)
+        return None if absent is None else absent.blocks
+
+    async def status(self, name: str) -> ModelStatus | None:
+        if name in self._here.models:
+            return await self._here.status(name)
+        found: ModelStatus | None = await self.link.client.call("status", name)
+        return found
+
+    async def statuses(self) -> dict[str, ModelStatus]:
+        there, here = await asyncio.gather(self.link.client.call("statuses"), self._here.statuses())
+        return {**there, **here}
+
+    async def index(self, repository: str = "") -> tuple[ModelStatus, ...]:
+        found: tuple[ModelStatus, ...] = await self.link.client.call("index", repository)
+        return found
+
+    async def load(self, name: str, control: ModelControl = PLAIN) -> None:
+        await self._control("load", name, control)
+
+    async def unload(self, name: str, control: ModelControl = PLAIN) -> None:
+        await self._control("unload", name, control)
+
+    async def warm_up(self) -> None:
+        """The runtime process does."""
+
+    async def close(self) -> None:
+        """Disconnect from the runtime process, and free the models here."""
+        self.link.close()
+        await self._here.close()
+
+    async def _control(self, act: str, name: str, control: ModelControl) -> None:
+        target = self._here.models.get(name)
+        if target is not None and target.controlled:
+            await (self._here.load if act == "load" else self._here.unload)(name, control)
+        else:
+            await self.link.client.call(act, name, control)
+
+    def _apply(self, snapshot: ModelsSnapshot) -> None:
+        """Serve the models of ``snapshot``. One that was loaded again becomes another target, because what is
+        remembered of a target is remembered by its identity."""
+        self._snapshot = snapshot
+        for name in self._models.keys() - snapshot.served.keys() - self._here.models.keys():
+            del self._models[name]
+        for name, served in snapshot.served.items():
+            known = self._models.get(name)
+            if isinstance(known, RuntimeModel) and known.served.instance == served.instance:
+                known.served = served
+            else:
+                self._models[name] = RuntimeModel(name, self.link, served)
+        self.requested_models = set(snapshot.requested)
+        self.changes.happened()

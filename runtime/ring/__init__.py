@@ -1,0 +1,1 @@
+"""Shared memory between two processes of one server: control records in rings, large tensors in arenas."""

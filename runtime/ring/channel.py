@@ -1,0 +1,181 @@
+"""A channel between two processes: a ring and an arena in each direction, and doorbells.
+
+A third process creates a channel and gives each end to its process. The records of one turn of the event loop
+are sent with one doorbell. An end that finds the ring full keeps its records and tries again: the reader
+frees slots in each of its turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import mmap
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from interlingua.runtime.ring import memory
+from interlingua.runtime.ring.arena import TICKETS, Arena, ArenaReader, Extent
+from interlingua.runtime.ring.ring import RingReader, RingWriter, ring_bytes
+
+SLOTS = 1024
+
+_TURN_RECORDS = 64
+"""How many records are read in one turn of the event loop."""
+
+_FULL_SECS = 0.001
+"""The interval of attempts while the ring is full."""
+
+_log = logging.getLogger(__name__)
+
+
+class Ends(NamedTuple):
+    """The descriptors of one end: the memory of both directions, written and read ones, the doorbells to ring
+    and to hear, and a socket that ends with the other process."""
+
+    written: int
+    read: int
+    ring: int
+    hear: int
+    lifeline: int
+
+
+class _Half(NamedTuple):
+    """The memory of one direction."""
+
+    ring: mmap.mmap
+    flags: mmap.mmap
+    arena: mmap.mmap
+
+    @classmethod
+    def of(cls, descriptor: int) -> _Half:
+        """Map it, and close ``descriptor``."""
+        try:
+            ring, flags = ring_bytes(SLOTS), TICKETS
+            size = os.fstat(descriptor).st_size
+            return cls(
+                mmap.mmap(descriptor, ring),
+                mmap.mmap(descriptor, flags, offset=ring),
+                mmap.mmap(descriptor, size - ring - flags, offset=ring + flags),
+            )
+        finally:
+            os.close(descriptor)
+
+
+def create(arena_bytes: int) -> tuple[Ends, Ends]:
+    """A new channel, with ``arena_bytes`` of large tensors in flight in each direction at most. Raises
+    ``OSError``."""
+    size = ring_bytes(SLOTS) + TICKETS + arena_bytes
+    one, other = (memory.create("channel", size) for _ in range(2))
+    bells = [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(2)]
+    here, there = socket.socketpair()
+    return (
+        Ends(one, other, bells[0], bells[1], here.detach()),
+        Ends(os.dup(other), os.dup(one), os.dup(bells[1]), os.dup(bells[0]), there.detach()),
+    )
+
+
+class Channel:
+    """One end, which owns the descriptors ``ends``. Calls ``receive`` with every record, oldest first, and
+    ``lost`` once after the other process has closed its end, has exited, or has written what is no record.
+    Use on one event loop. Raises ``OSError``."""
+
+    def __init__(self, ends: Ends, receive: Callable[[bytes], None], lost: Callable[[], None]) -> None:
+        self._receive = receive
+        self._lost = lost
+        self._lifeline = socket.socket(fileno=ends.lifeline)
+        self._lifeline.setblocking(False)
+        self._ring, self._hear = ends.ring, ends.hear
+        written, read = (_Half.of(descriptor) for descriptor in (ends.written, ends.read))
+        self._writer = RingWriter(written.ring)
+        self._reader = RingReader(read.ring)
+        self.arena = Arena(written.arena, written.flags)
+        self.view = ArenaReader(read.arena, read.flags).view
+        self._waiting: deque[tuple[bytes | memoryview, ...]] = deque()
+        self._bell: asyncio.Handle | None = None
+        self._open = True
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._hear, self._heard)
+        self._loop.add_reader(self._lifeline.fileno(), self._ended)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether records wait for a free slot."""
+        return bool(self._waiting)
+
+    def send(self, *parts: bytes | memoryview) -> None:
+        """Send the record that ``parts`` make, ``RECORD_BYTES`` at most. Records keep their order."""
+        if self._waiting or not self._writer.put(*parts):
+            self._waiting.append(parts)
+        if self._bell is None:
+            self._bell = self._loop.call_soon(self._flush)
+
+    def place(self, data: memoryview) -> Extent | None:
+        """The place of ``data`` for one record: its own if it is in the arena, else that of a copy; None if
+        there is no space."""
+        place = self.arena.send(data)
+        if place is not None:
+            return place
+        block = self.arena.allocate(len(data))
+        if block is None:
+            return None
+        block[:] = data
+        return self.arena.send(block)
+
+    def close(self) -> None:
+        """Send nothing more. The other end is notified; views of received data stay."""
+        if not self._open:
+            return
+        self._open = False
+        self._loop.remove_reader(self._hear)
+        self._loop.remove_reader(self._lifeline.fileno())
+        if self._bell is not None:
+            self._bell.cancel()
+        self._lifeline.close()
+        os.close(self._ring)
+        os.close(self._hear)
+
+    def _flush(self) -> None:
+        self._bell = None
+        waiting = self._waiting
+        while waiting and self._writer.put(*waiting[0]):
+            waiting.popleft()
+        if waiting:
+            self._bell = self._loop.call_later(_FULL_SECS, self._flush)
+        os.eventfd_write(self._ring, 1)
+
+    def _heard(self) -> None:
+        # the read also orders memory: slots are read after the counter of the bell
+        os.eventfd_read(self._hear)
+        self._take()
+
+    def _take(self) -> None:
+        """Read records for one turn."""
+        if not self._open:
+            return
+        if self._read_some() == _TURN_RECORDS:
+            self._loop.call_soon(self._take)
+
+    def _read_some(self) -> int:
+        try:
+            records = self._reader.take(_TURN_RECORDS)
+            for record in records:
+                self._receive(record)
+        except ValueError as error:
+            _log.error("channel memory damaged", extra={"facts": {"reason": str(error)}})
+            self._lose()
+            return 0
+        return len(records)
+
+    def _ended(self) -> None:
+        # records from before the end count
+        while self._open and self._read_some():
+            continue
+        self._lose()
+
+    def _lose(self) -> None:
+        if self._open:
+            self.close()
+            self._lost()

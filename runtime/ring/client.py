@@ -1,0 +1,191 @@
+"""The end of a channel in a front end: sends requests to the runtime process and receives its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from interlingua.runtime.ring import records
+from interlingua.runtime.ring.channel import Channel, Ends
+from interlingua.runtime.ring.records import CALL, CANCEL, EVENT, FAILURE, INFER, PART, SEEN, STREAM, TAKEN
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, unavailable
+
+_EXITED = "the runtime process has exited"
+
+_GRACE_SECS = 0.1
+"""How long a request waits after its deadline. The runtime enforces deadlines, unless it is stopped."""
+
+
+class _Stream:
+    """The responses of a stream that the caller has not taken."""
+
+    def __init__(self) -> None:
+        self._arrived: deque[tuple[int, Any]] = deque()
+        self._more = asyncio.Event()
+
+    def put(self, kind: int, values: Any) -> None:
+        self._arrived.append((kind, values))
+        self._more.set()
+
+    async def next(self) -> tuple[int, Any]:
+        while not self._arrived:
+            self._more.clear()
+            await self._more.wait()
+        return self._arrived.popleft()
+
+
+class RuntimeClient:
+    """Calls the runtime process at the other end of ``ends``. Calls ``notice`` with its notices and ``lost``
+    after it has exited. Use on one event loop. Raises ``OSError``.
+
+    Requests raise the model's errors, OVERLOADED if the channel is full, UNAVAILABLE if the process exits,
+    DEADLINE_EXCEEDED if it does not answer.
+    """
+
+    def __init__(
+        self,
+        ends: Ends,
+        notice: Callable[[Any], object] = lambda _: None,
+        lost: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._channel = Channel(ends, self._receive, self._end)
+        self._loop = asyncio.get_running_loop()
+        self._notice = notice
+        self._lost = lost
+        self._open = True
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[tuple[int, Any]]] = {}
+        self._streams: dict[int, _Stream] = {}
+
+    @property
+    def allocate(self) -> Callable[[int], memoryview | None]:
+        """Allocates memory for a tensor that is then sent without a copy; see ``Arena.allocate``."""
+        return self._channel.arena.allocate
+
+    async def infer(self, request: InferRequest, model: str, *, headers: bool = False) -> InferResponse:
+        """The answer of ``model`` to ``request``, whose context gets the timings. ``headers``: the model
+        needs those of the caller."""
+        number = self._begin(INFER, request, model, headers)
+        answer = self._waiting[number] = self._loop.create_future()
+        deadline, late = request.context.deadline, None
+        if deadline is not None:
+            late = self._loop.call_later(deadline - self._loop.time() + _GRACE_SECS, self._late, number)
+        try:
+            kind, values = await answer
+        except BaseException:
+            self._cancel(number)
+            raise
+        finally:
+            del self._waiting[number]
+            if late is not None:
+                late.cancel()
+        return self._response(request, kind, values)
+
+    async def stream(
+        self, request: InferRequest, model: str, *, headers: bool = False
+    ) -> AsyncGenerator[InferResponse, None]:
+        """The responses of ``model`` to ``request`` as they arrive."""
+        number = self._begin(STREAM, request, model, headers)
+        arriving = self._streams[number] = _Stream()
+        final = False
+        try:
+            while not final:
+                kind, values = await arriving.next()
+                final = kind != PART
+                response = self._response(request, kind, values)
+                final = final or response.final
+                yield response
+                if not final:
+                    self._tell(TAKEN, number)
+        finally:
+            del self._streams[number]
+            if not final:
+                self._cancel(number)
+
+    async def call(self, name: str, *arguments: object) -> Any:
+        """The result of the call ``name`` of the runtime process. Raises its errors and UNAVAILABLE."""
+        number = self._next()
+        records.send(self._channel, CALL, number, (name, pickle.dumps(arguments)))
+        result = self._waiting[number] = self._loop.create_future()
+        try:
+            kind, values = await result
+        except asyncio.CancelledError:
+            self._cancel(number)
+            raise
+        finally:
+            del self._waiting[number]
+        if kind == FAILURE:
+            raise records.read_error(values)
+        # written by another process of this server
+        return pickle.loads(values)  # noqa: S301
+
+    def acknowledge(self, notice: int) -> None:
+        """Report that the notice with the number ``notice`` has taken effect."""
+        self._tell(SEEN, notice)
+
+    def close(self) -> None:
+        """Send nothing more; running requests fail."""
+        self._channel.close()
+        self._end()
+
+    def _begin(self, kind: int, request: InferRequest, model: str, headers: bool) -> int:
+        channel = self._channel
+        number = self._next()
+        if channel.is_full:
+            raise InferenceError(ErrorCode.OVERLOADED, "too many requests wait for the runtime process")
+        records.send(channel, kind, number, records.plain_request(channel, request, model, headers))
+        return number
+
+    def _next(self) -> int:
+        if not self._open:
+            raise unavailable(_EXITED)
+        self._number += 1
+        return self._number
+
+    def _response(self, request: InferRequest, kind: int, values: Any) -> InferResponse:
+        if kind == FAILURE:
+            raise records.read_error(values)
+        response, timings = records.read_response(self._channel, values)
+        request.context.timings.update(timings)
+        return response
+
+    def _cancel(self, number: int) -> None:
+        self._tell(CANCEL, number)
+
+    def _tell(self, kind: int, number: int) -> None:
+        if self._open:
+            records.send(self._channel, kind, number, None)
+
+    def _receive(self, record: bytes) -> None:
+        kind, number, values = records.read(self._channel, record)
+        if kind == EVENT:
+            # written by another process of this server
+            self._notice(pickle.loads(values))  # noqa: S301
+            return
+        answer = self._waiting.get(number)
+        if answer is not None:
+            if not answer.done():
+                answer.set_result((kind, values))
+        elif (stream := self._streams.get(number)) is not None:
+            stream.put(kind, values)
+
+    def _late(self, number: int) -> None:
+        answer = self._waiting.get(number)
+        if answer is not None and not answer.done():
+            late = "the runtime process did not answer before the deadline"
+            answer.set_exception(InferenceError(ErrorCode.DEADLINE_EXCEEDED, late))
+
+    def _end(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        failure = FAILURE, records.plain_error(unavailable(_EXITED, begun=True))
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_result(failure)
+        for stream in self._streams.values():
+            stream.put(*failure)
+        self._lost()

@@ -1,0 +1,182 @@
+"""The end of a channel in the runtime process: answers one front end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from math import inf
+from typing import Any
+
+from interlingua.runtime.ring import records
+from interlingua.runtime.ring.channel import Channel, Ends
+from interlingua.runtime.ring.records import (
+    ANSWER,
+    CALL,
+    CANCEL,
+    EVENT,
+    FAILURE,
+    INFER,
+    PART,
+    RESULT,
+    SEEN,
+    STREAM,
+    TAKEN,
+)
+from interlingua.runtime.target import Target
+from interlingua.schemas import CancelToken, ErrorCode, InferenceError, InferRequest
+
+Calls = Mapping[str, Callable[..., Awaitable[object]]]
+"""Functions that front ends call by name."""
+
+WINDOW = 16
+"""How many responses of a stream may be on their way to a caller that has not taken them."""
+
+_UNEXPECTED = "internal error; the server's log has the details"
+
+_log = logging.getLogger(__name__)
+
+
+class _Running:
+    """A request or call that runs: its task, its caller's token, and how many responses may be sent."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None]
+        self.cancel = CancelToken()
+        self._credit = WINDOW
+        self._more: asyncio.Event | None = None
+
+    def taken(self) -> None:
+        """The caller has taken one response."""
+        self._credit += 1
+        if self._more is not None:
+            self._more.set()
+
+    async def sent(self) -> None:
+        """Count a response, and wait until another may be sent."""
+        self._credit -= 1
+        if self._credit:
+            return
+        self._more = self._more or asyncio.Event()
+        while not self._credit:
+            self._more.clear()
+            await self._more.wait()
+
+
+_Work = Callable[[_Running, int, Any], Awaitable[None]]
+
+
+class RuntimeServer:
+    """Answers the requests of one front end with the models that ``find`` returns, and its ``calls``. Calls
+    ``lost`` after the front end has exited and its requests are cancelled. Use on one event loop. Raises
+    ``OSError``."""
+
+    def __init__(
+        self, ends: Ends, find: Callable[[str], Target], calls: Calls, lost: Callable[[], object]
+    ) -> None:
+        self._find = find
+        self._calls = calls
+        self._lost = lost
+        self._running: dict[int, _Running] = {}
+        self._works: Mapping[int, _Work] = {INFER: self._infer, STREAM: self._stream, CALL: self._call}
+        self._loop = asyncio.get_running_loop()
+        self._seen: float = 0
+        self._seeing: list[asyncio.Future[None]] = []
+        self._channel = Channel(ends, self._receive, self._end)
+
+    def notify(self, notice: bytes) -> None:
+        """Send a pickled ``notice`` to the front end. Raises OVERLOADED if it does not fit into the
+        channel."""
+        records.send(self._channel, EVENT, 0, notice)
+
+    async def seen(self, notice: int) -> None:
+        """Wait until the notice ``notice``, or a later one, has taken effect, or the front end has exited."""
+        while self._seen < notice:
+            waiter = self._loop.create_future()
+            self._seeing.append(waiter)
+            await waiter
+
+    async def close(self) -> None:
+        """Cancel what runs, and close the channel."""
+        self._channel.close()
+        await self._cancel_all()
+
+    def _receive(self, record: bytes) -> None:
+        kind, number, values = records.read(self._channel, record)
+        if (work := self._works.get(kind)) is not None:
+            self._start(number, work, values)
+        elif kind == SEEN:
+            self._see(number)
+        elif (running := self._running.get(number)) is None:
+            return  # it has ended meanwhile
+        elif kind == CANCEL:
+            running.cancel.cancel()
+            running.task.cancel()
+        elif kind == TAKEN:
+            running.taken()
+
+    def _start(self, number: int, work: _Work, values: Any) -> None:
+        running = self._running[number] = _Running()
+        running.task = self._loop.create_task(self._answer(running, number, work, values))
+        # not in the task, which may be cancelled before it begins
+        running.task.add_done_callback(lambda _: self._running.pop(number))
+
+    async def _answer(self, running: _Running, number: int, work: _Work, values: Any) -> None:
+        """Carry out ``work``, and send its error."""
+        try:
+            await work(running, number, values)
+        except InferenceError as error:
+            self._fail(number, error)
+        except Exception:
+            _log.exception("unexpected error", extra={"facts": {"request": f"record {number}"}})
+            self._fail(number, InferenceError(ErrorCode.INTERNAL, _UNEXPECTED))
+
+    def _fail(self, number: int, error: InferenceError) -> None:
+        records.send(self._channel, FAILURE, number, records.plain_error(error))
+
+    async def _infer(self, running: _Running, number: int, values: Any) -> None:
+        request = self._request(running, values)
+        response = await self._find(request.model).infer(request)
+        answer = records.plain_response(self._channel, response, request.context.timings)
+        records.send(self._channel, ANSWER, number, answer)
+
+    async def _stream(self, running: _Running, number: int, values: Any) -> None:
+        request = self._request(running, values)
+        async with aclosing(self._find(request.model).stream(request)) as responses:
+            async for response in responses:
+                part = records.plain_response(self._channel, response, request.context.timings)
+                records.send(self._channel, PART, number, part)
+                if not response.final:
+                    await running.sent()
+
+    async def _call(self, running: _Running, number: int, values: Any) -> None:
+        name, arguments = values
+        # written by another process of this server
+        result = await self._calls[name](*pickle.loads(arguments))  # noqa: S301
+        records.send(self._channel, RESULT, number, pickle.dumps(result))
+
+    def _request(self, running: _Running, values: Any) -> InferRequest:
+        request = records.read_request(self._channel, values)
+        request.context.cancel = running.cancel
+        return request
+
+    def _see(self, notice: float) -> None:
+        self._seen = max(self._seen, notice)
+        seeing, self._seeing = self._seeing, []
+        for waiter in seeing:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _end(self) -> None:
+        self._see(inf)
+        ending = self._loop.create_task(self._cancel_all())
+        ending.add_done_callback(lambda _: self._lost())
+
+    async def _cancel_all(self) -> None:
+        running = list(self._running.values())
+        for each in running:
+            each.cancel.cancel()
+            each.task.cancel()
+        await asyncio.gather(*(each.task for each in running), return_exceptions=True)
