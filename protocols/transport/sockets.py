@@ -11,19 +11,14 @@ import os
 import select
 import socket
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 
 from interlingua.protocols.transport.address import Address
-from interlingua.protocols.wire import Buffer
 
 BACKLOG = 65535
 """How many connections the kernel queues until they are accepted. It caps this at the system's maximum
 (net.core.somaxconn on Linux, listen(2)). An event loop that serves a listening socket calls listen again, so
 the value must go there too."""
-
-JOINED_BYTES = 1 << 16
-"""Parts up to this size together are copied into one write: cheaper than two system calls."""
 
 
 def listen(address: Address) -> socket.socket:
@@ -105,15 +100,6 @@ def client_host(transport: asyncio.BaseTransport) -> str:
     """The numeric address of the client, empty on a unix socket."""
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if isinstance(peer, tuple) else ""
-
-
-def write_parts(transport: asyncio.WriteTransport, parts: Sequence[Buffer]) -> None:
-    """Write ``parts``, joined if they are small together."""
-    if sum(map(len, parts)) <= JOINED_BYTES:
-        transport.write(b"".join(parts))
-    else:
-        for part in parts:
-            transport.write(part)
 
 
 class SocketFile:

@@ -26,7 +26,7 @@ from interlingua.protocols.transport.connect import UnsentError, connect
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.turns import end_turn
-from interlingua.protocols.transport.write_batch import WriteBatch
+from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, Buffer, ConnectionFailedError
 from interlingua.schemas import ErrorCode, InferenceError
 

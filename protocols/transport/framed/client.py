@@ -22,7 +22,7 @@ from interlingua.protocols.transport.framed.splitter import (
     FrameSplitter,
     FrameTooLargeError,
 )
-from interlingua.protocols.transport.sockets import write_parts
+from interlingua.protocols.transport.writes import write_pieces
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, FramedReply, FramedRequest
 from interlingua.schemas import ErrorCode, InferenceError
 
@@ -196,7 +196,7 @@ class _Connection(asyncio.BufferedProtocol):
         breaks first, ``FrameTooLargeError``."""
         reply: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self._replies.append(reply)
-        write_parts(self._transport, parts)
+        write_pieces(self._transport, parts, sum(map(len, parts)))
         try:
             return await reply
         except asyncio.CancelledError:

@@ -26,8 +26,9 @@ from interlingua.protocols.transport.listener import (
     ConnectionSet,
     Listener,
 )
-from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once, write_parts
+from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
+from interlingua.protocols.transport.writes import write_pieces
 from interlingua.protocols.wire import Buffer, FramedHandler, FramedRequest
 from interlingua.schemas import Context, ErrorCode, InferenceError
 
@@ -285,7 +286,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._backlog.requests -= 1
             self._backlog.size -= call.size
             if not self._transport.is_closing():
-                write_parts(self._transport, parts)
+                write_pieces(self._transport, parts, sum(map(len, parts)))
         if self._half_closed:
             self._give_up_later(self._server.half_closed_secs)
 

@@ -15,7 +15,7 @@ from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.received import SharedReceiver
 from interlingua.protocols.transport.sockets import send_at_once
 from interlingua.protocols.transport.turns import end_turn
-from interlingua.protocols.transport.write_batch import WriteBatch
+from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode
 

@@ -30,7 +30,7 @@ from interlingua.protocols.transport.received import SharedReceiver, shared_spac
 from interlingua.protocols.transport.sockets import send_at_once
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.turns import end_turn
-from interlingua.protocols.transport.write_batch import WriteBatch
+from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler
 
 _GOODBYE_SECS = 1.0

@@ -10,14 +10,15 @@ from time import monotonic
 from typing import cast
 
 from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
-from interlingua.protocols.transport.gather import GatheredWrite, set_limits
 from interlingua.protocols.transport.http.client_errors import HttpClientErrors
+from interlingua.protocols.transport.http1.answer import chunk, flat, size_of
 from interlingua.protocols.transport.http1.body import BodyError
 from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reply_headers import ReplyHeaders
 from interlingua.protocols.transport.http1.reply_reader import BODY, IDLE, ReplyReader
-from interlingua.protocols.transport.sockets import JOINED_BYTES, send_at_once
+from interlingua.protocols.transport.sockets import send_at_once
 from interlingua.protocols.transport.turns import SMALL_BYTES, TURN_SECS, end_turn
+from interlingua.protocols.transport.writes import JOINED_BYTES, write_pieces
 from interlingua.protocols.wire import Buffer
 
 Received = asyncio.Future[tuple[ReplyHeaders, Buffer]]
@@ -60,7 +61,6 @@ class HttpClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The server has accepted it."""
         self._transport = cast("asyncio.Transport", transport)
-        set_limits(self._transport)
         send_at_once(transport)
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket").fileno(), _INPUT)
@@ -140,9 +140,7 @@ class HttpClientConnection(asyncio.Protocol):
         if size <= JOINED_BYTES:
             self._transport.write(b"".join((head, *parts)) if size else head)
         else:
-            outgoing = GatheredWrite(self._transport, (head, *parts))
-            if not outgoing.write():
-                self._sending = self._loop.create_task(self._send(outgoing))
+            write_pieces(self._transport, (head, *map(flat, parts)), len(head) + size)
         self._waiter = waiter = self._loop.create_future()
         return waiter
 
@@ -154,7 +152,7 @@ class HttpClientConnection(asyncio.Protocol):
 
     def send_rest(self, rest: AsyncIterator[Buffer], *, chunked: bool) -> None:
         """Send the rest of a body as it comes, no faster than the server reads."""
-        self._sending = self._loop.create_task(self._send_rest(self._sending, rest, chunked))
+        self._sending = self._loop.create_task(self._send_rest(rest, chunked))
 
     def expire(self) -> None:
         """The deadline has passed. Between two pieces that is not an error yet."""
@@ -233,24 +231,14 @@ class HttpClientConnection(asyncio.Protocol):
         self._deliver()
         self.abort()
 
-    async def _send(self, outgoing: GatheredWrite) -> None:
-        """Send the rest of a body that the socket did not take at once."""
-        while not outgoing.write():
-            if self._writable is not None:
-                await self._writable
-
-    async def _send_rest(
-        self, before: asyncio.Task[None] | None, rest: AsyncIterator[Buffer], chunked: bool
-    ) -> None:
+    async def _send_rest(self, rest: AsyncIterator[Buffer], chunked: bool) -> None:
         try:
-            if before is not None:
-                await before
             async for piece in rest:
-                size = memoryview(piece).nbytes
-                if not size:
-                    continue
-                ends = (b"%x\r\n" % size, b"\r\n") if chunked else (b"", b"")
-                await self._send(GatheredWrite(self._transport, (ends[0], piece, ends[1])))
+                if self._writable is not None:
+                    await self._writable
+                if size := size_of(piece):
+                    pieces = chunk(piece, size) if chunked else (flat(piece),)
+                    write_pieces(self._transport, pieces, size)
             if chunked:
                 self._transport.write(b"0\r\n\r\n")
         except Exception as fault:

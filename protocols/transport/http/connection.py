@@ -321,10 +321,8 @@ class HttpConnection(asyncio.Protocol):
             keep_alive = keep_alive and minor > 0
             await self._writer.stream(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
         else:
-            rest = self._writer.whole(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
-            if rest is not None:
-                await self._writer.finish(rest)
-            elif self._writer.paused:
+            self._writer.whole(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
+            if self._writer.paused:
                 await self._writer.drain()
         return keep_alive
 

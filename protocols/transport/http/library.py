@@ -34,8 +34,9 @@ from interlingua.protocols.transport.http1.answer import (
 )
 from interlingua.protocols.transport.http1.headers import MAX_FIELD_BYTES
 from interlingua.protocols.transport.listener import CUT_SECS
-from interlingua.protocols.transport.sockets import JOINED_BYTES, has_gone
+from interlingua.protocols.transport.sockets import has_gone
 from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.transport.writes import JOINED_BYTES
 from interlingua.protocols.wire import Buffer, HttpAnswer, HttpRequest
 from interlingua.schemas import Context, InferenceError
 

@@ -22,7 +22,7 @@ from interlingua.protocols.transport.http.body import READ_BYTES, read_body
 from interlingua.protocols.transport.http.client import KEEP_SECS
 from interlingua.protocols.transport.http.client_errors import HttpClientErrors, unwritable
 from interlingua.protocols.transport.http1.answer import size_of
-from interlingua.protocols.transport.sockets import JOINED_BYTES
+from interlingua.protocols.transport.writes import JOINED_BYTES
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply
 from interlingua.schemas import ErrorCode, InferenceError
 

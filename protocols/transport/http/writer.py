@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from interlingua.protocols.transport.gather import GatheredWrite, set_limits
 from interlingua.protocols.transport.http1.answer import (
     BODILESS,
+    chunk,
     flat,
     head_begin,
     head_end,
@@ -18,8 +18,8 @@ from interlingua.protocols.transport.http1.answer import (
     size_of,
     total_size,
 )
-from interlingua.protocols.transport.sockets import JOINED_BYTES
 from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.transport.writes import JOINED_BYTES, write_pieces
 from interlingua.protocols.wire import Buffer, HttpAnswer
 
 _GONE = "the client closed the connection"
@@ -33,7 +33,6 @@ class AnswerWriter:
     ones, to HEAD, without their bodies."""
 
     def __init__(self, transport: asyncio.Transport, stall_secs: float) -> None:
-        set_limits(transport)
         self._transport = transport
         self._stall = StallWatch(transport, stall_secs)
         self._writable: asyncio.Future[None] | None = None
@@ -64,19 +63,11 @@ class AnswerWriter:
             finally:
                 self._stall.cancel()
 
-    async def finish(self, rest: GatheredWrite) -> None:
-        """Write ``rest``, no faster than the client reads it. Raises ``ConnectionError`` where it is gone."""
-        await self.drain()
-        while not rest.write():
-            await self.drain()
-            self._check_client()
-        await self.drain()
-
     def whole(
         self, answer: HttpAnswer, parts: Sequence[Buffer], minor: int, *, keep_alive: bool, bodiless: bool
-    ) -> GatheredWrite | None:
-        """Write an answer that has all of its ``parts``. Returns what is left to :meth:`finish`. Raises
-        ``ConnectionError`` where the client is gone."""
+    ) -> None:
+        """Write an answer that has all of its ``parts``. Raises ``ConnectionError`` where the client is
+        gone."""
         if self._transport.is_closing():
             raise ConnectionResetError(_GONE)
         size = total_size(parts)
@@ -91,10 +82,7 @@ class AnswerWriter:
         elif size <= JOINED_BYTES:
             write(b"".join((head, *parts)))
         else:
-            outgoing = GatheredWrite(self._transport, (head, *parts))
-            if not outgoing.write():
-                return outgoing
-        return None
+            write_pieces(self._transport, (head, *map(flat, parts)), size)
 
     def _head(self, answer: HttpAnswer, framing: str, minor: int, keep_alive: bool) -> bytes:
         """See ``head_of``. Answers on a connection often differ in their last header alone, Server-Timing."""
@@ -136,15 +124,7 @@ class AnswerWriter:
                 await close()
 
     def _piece(self, part: Buffer, size: int, *, chunked: bool) -> None:
-        head, end = (b"%x\r\n" % size, b"\r\n") if chunked else (b"", b"")
-        write = self._transport.write
-        if size <= JOINED_BYTES:
-            write(b"".join((head, part, end)))
-            return
-        # not writelines: asyncio's forgets to pause before Python 3.12.9 and 3.13.2
-        for piece in (head, flat(part), end):
-            if piece:
-                write(piece)
+        write_pieces(self._transport, chunk(part, size) if chunked else (flat(part),), size)
 
     def _check_client(self) -> None:
         if self._transport.is_closing():

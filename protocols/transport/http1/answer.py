@@ -66,6 +66,11 @@ def total_size(parts: Iterable[Buffer]) -> int:
     return size
 
 
+def chunk(part: Buffer, size: int) -> tuple[Buffer, ...]:
+    """A chunk (RFC 9112, 7.1) with a ``part`` of ``size`` bytes, not 0."""
+    return b"%x\r\n" % size, flat(part), b"\r\n"
+
+
 def flat(part: Buffer) -> Buffer:
     """The part as bytes items, which asyncio's own transport counts in."""
     if isinstance(part, memoryview) and part.nbytes and (part.ndim != 1 or part.itemsize != 1):

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from interlingua.protocols.transport.write_batch import WriteBatch
+from interlingua.protocols.transport.writes import WriteBatch
 
 
 class _Peer(asyncio.Protocol):

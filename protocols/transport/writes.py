@@ -1,20 +1,33 @@
-"""Gathers what is written to a socket in one turn of the event loop into one system call.
+"""Writes buffers to a socket with few system calls: small ones joined, large ones uncopied and gathered.
 
-A connection with many requests in flight answers several in one turn, and a large message consists of many
-frames; uvloop has a system call for each write.
+A connection with many requests in flight answers several in one turn of the event loop, and a large message
+consists of many frames: a ``WriteBatch`` holds what is written until the end of the turn. uvloop has a system
+call for the writes of a turn; asyncio's own loop has one for each, and copies what the socket does not take.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from interlingua.protocols.wire import Buffer
 
-_JOINED_BYTES = 1 << 16
+JOINED_BYTES = 1 << 16
 """Up to this size, copying pieces into one costs less than a gathering write."""
 
 _FLUSHED_BYTES = 1 << 19
 """From this size on, pieces are not held back: the transport says when its buffer is full."""
+
+
+def write_pieces(transport: asyncio.WriteTransport, pieces: Sequence[Buffer], size: int) -> None:
+    """Write ``pieces`` of bytes, ``size`` of them together, which must not change before they are sent. The
+    transport calls ``pause_writing`` where the socket takes much less."""
+    if size <= JOINED_BYTES:
+        transport.write(b"".join(pieces))
+        return
+    # asyncio's writelines joins before Python 3.12, and forgets to pause before 3.12.9 and 3.13.2
+    for piece in pieces:
+        transport.write(piece)
 
 
 class WriteBatch:
@@ -45,11 +58,5 @@ class WriteBatch:
             return
         if len(pieces) == 1:
             self._transport.write(pieces[0])
-        elif size <= _JOINED_BYTES:
-            self._transport.write(b"".join(pieces))
-        elif isinstance(self._loop, asyncio.BaseEventLoop):
-            # asyncio's writelines joins before 3.12, and forgets to pause before 3.12.9 and 3.13.2
-            for piece in pieces:
-                self._transport.write(piece)
         else:
-            self._transport.writelines(pieces)
+            write_pieces(self._transport, pieces, size)
