@@ -7,6 +7,7 @@ What a codec decodes it must encode again, and decode to the same; only a refusa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -70,14 +71,17 @@ _OF_SERVERS = (
 def _endpoint(binding: Binding, request: Any) -> Any:
     """The endpoint for ``request``, as the pipeline finds it."""
     if binding.transport == "http":
-        methods, request.params = PathTable(each for each in binding.endpoints if each.path != "*").find(
-            request.path
-        )
+        methods, request.params = _paths(binding).find(request.path)
         request.endpoint = methods.get(request.method) or methods.get("*")
         return request.endpoint
     if binding.transport == "tcp":
         return binding.endpoints[0]
     return next((each for each in binding.endpoints if each.method == request.method), None)
+
+
+@functools.cache
+def _paths(binding: Binding) -> PathTable:
+    return PathTable(each for each in binding.endpoints if each.path != "*")
 
 
 def _requests(binding: Binding, read: Callable[[bytes], Any]) -> Callable[[bytes], None]:
