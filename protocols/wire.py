@@ -19,6 +19,9 @@ Headers = Sequence[tuple[str, str]]
 REQUEST_ID = "x-request-id"
 """The header in which a caller names its request."""
 
+FORWARDED_FOR = "x-forwarded-for"
+"""The header to which each proxy appends the address of its client."""
+
 NO_PARAMS: Mapping[str, str] = {}
 """No named segments, or no headers. Never changed."""
 

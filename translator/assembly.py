@@ -43,7 +43,8 @@ from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ListenerAddress, ServerMetadata
 from interlingua.translator import logs, mirror
 from interlingua.translator.access.authorization import Authorization
-from interlingua.translator.access.grants import ANYONE, read_grants
+from interlingua.translator.access.build import authorization
+from interlingua.translator.access.grants import ANYONE
 from interlingua.translator.admin.overview import ReadinessWatch
 from interlingua.translator.admin.site import Site, add_sources
 from interlingua.translator.admin.sources import Sources
@@ -99,10 +100,8 @@ class Assembly:
         return pipeline
 
     def _authorization(self, listener: ListenerOptions) -> Authorization:
-        allow = dict(listener.allow)
-        if self.config.server.shared_memory.allow == "all":
-            allow.setdefault("shared_memory", (ANYONE,))
-        return Authorization(listener.listen, read_grants(allow))
+        for_all = self.config.server.shared_memory.allow == "all"
+        return authorization(listener, {"shared_memory": (ANYONE,)} if for_all else None)
 
     def site(self) -> Site:
         return Site(self.service, self.sources, ReadinessWatch(self.service))

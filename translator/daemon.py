@@ -20,8 +20,7 @@ from interlingua.protocols.transport.servers import SERVERS, Server, ServerSetti
 from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.translator import logs
-from interlingua.translator.access.authorization import Authorization
-from interlingua.translator.access.grants import read_grants
+from interlingua.translator.access.build import authorization
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.listener import AdminListener
@@ -84,7 +83,7 @@ def _admin(config: Config) -> AdminListener:
     options, secs = config.admin, config.server.stalled_after_secs
     if options is None:
         return AdminListener(None, secs)
-    gate = AdminGate(Authorization(options.listen, read_grants(options.allow)), PermittedHosts(options.hosts))
+    gate = AdminGate(authorization(options), PermittedHosts(options.hosts))
     return AdminListener(parse_address(options.listen), secs, gate)
 
 
@@ -152,15 +151,16 @@ def _greet(assembly: Assembly, listening: list[Listening], operators: Address | 
 
 
 def _server(assembly: Assembly, options: ListenerOptions) -> Server:
+    pipeline = assembly.pipeline(options)
     settings = ServerSettings(
         options.max_request_bytes,
         options.max_response_bytes,
         options.max_concurrency,
         options.engine,
         any(binding.te_with_length for binding in bindings_of(assembly.config, options)),
+        pipeline.authorization.trusts if options.proxy_protocol else None,
     )
-    handlers = assembly.pipeline(options).handlers
-    return SERVERS[options.transport](handlers, parse_address(options.listen), settings)
+    return SERVERS[options.transport](pipeline.handlers, parse_address(options.listen), settings)
 
 
 async def _drain(assembly: Assembly, listening: list[Listening], stop: _StopSignals) -> None:

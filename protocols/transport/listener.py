@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, Protocol, TypeVar, cast
+from functools import partial
+from typing import Generic, Protocol, TypeVar
 
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.proxied import ProxiedConnection, Trusts
 from interlingua.protocols.transport.sockets import BACKLOG, SocketFile, bound, listen
 
 IDLE_SECS = 300.0
@@ -103,10 +105,13 @@ class ConnectionSet(Generic[C]):
 
 
 class Listener:
-    """A listening socket. Start it once, stop it once."""
+    """A listening socket. Start it once, stop it once. Connections of proxies that ``trusts`` trusts begin
+    with a header of the PROXY protocol; without ``trusts`` none does."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, trusts: Trusts | None = None) -> None:
         self.address = address
+        self._trusts = trusts
+        self._waiting: set[ProxiedConnection] = set()
         self._server: asyncio.Server | None = None
         self._file: SocketFile | None = None
 
@@ -116,6 +121,8 @@ class Listener:
         sock = listen(self.address)
         self.address = bound(sock)
         self._file = SocketFile(self.address)
+        if self._trusts is not None:
+            accept = partial(ProxiedConnection, self.address, accept, self._trusts, self._waiting)
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if self.address.path else loop.create_server
         self._server = await create(accept, sock=sock, backlog=BACKLOG)
@@ -131,6 +138,8 @@ class Listener:
         Returns their sum."""
         if self._server is not None:
             self._server.close()
+        for connection in tuple(self._waiting):
+            connection.abort()
         cut = sum(await asyncio.gather(*draining))
         if cut and self._server is not None:
             _log.warning(
@@ -139,22 +148,3 @@ class Listener:
         if self._file is not None:
             self._file.remove()
         return cut
-
-
-class Receiving(Protocol):
-    """A connection that is given bytes."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See ``asyncio.BaseProtocol``."""
-
-    def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``."""
-
-
-def hand_over(transport: asyncio.Transport, connection: Receiving, data: bytes) -> None:
-    """Give ``connection`` an open transport on which ``data`` has already arrived."""
-    transport.pause_reading()  # uvloop reads for a new protocol only after it has stopped
-    transport.set_protocol(cast("asyncio.BaseProtocol", connection))
-    transport.resume_reading()
-    connection.connection_made(transport)
-    connection.data_received(data)

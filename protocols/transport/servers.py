@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from functools import partial
+from typing import Any, Literal, Protocol
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.brpc.server import BrpcServer
 from interlingua.protocols.transport.framed.server import FramedServer
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.http.server import HttpServer
-
-if TYPE_CHECKING:
-    from interlingua.protocols.transport.grpc.library import GrpcioServer
+from interlingua.protocols.transport.proxied import Trusts
 
 Handlers = Mapping[str, Any]
 """The handler of each transport. HTTP and gRPC on the port of bRPC have ``brpc/http`` and ``brpc/grpc``."""
@@ -31,13 +30,15 @@ class Server(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The options of a listener; each transport has its own use for them."""
+    """The options of a listener; each transport has its own use for them. Library engines have none for
+    ``trusts``."""
 
     max_request_bytes: int
     max_response_bytes: int | None = None
     max_concurrency: int | None = None
     engine: Literal["native", "library"] = "native"
     accept_te_with_length: bool = False
+    trusts: Trusts | None = None
 
 
 def _http(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
@@ -47,24 +48,23 @@ def _http(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
         engine=settings.engine,
         max_response_bytes=settings.max_response_bytes,
         accept_te_with_length=settings.accept_te_with_length,
+        trusts=settings.trusts,
     )
 
 
 def _grpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
-    return _grpc_engine(settings.engine)(
+    if settings.engine == "native":
+        create: Callable[..., Server] = partial(GrpcServer, trusts=settings.trusts)
+    else:
+        from interlingua.protocols.transport.grpc.library import GrpcioServer  # takes 50 ms to import
+
+        create = GrpcioServer
+    return create(
         handlers["grpc"],
         address,
         max_request_bytes=settings.max_request_bytes,
         max_response_bytes=settings.max_response_bytes,
     )
-
-
-def _grpc_engine(engine: str) -> type[GrpcServer] | type[GrpcioServer]:
-    if engine == "native":
-        return GrpcServer
-    from interlingua.protocols.transport.grpc.library import GrpcioServer  # grpcio takes 50 ms to import
-
-    return GrpcioServer
 
 
 def _brpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
@@ -76,6 +76,7 @@ def _brpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
         max_request_bytes=settings.max_request_bytes,
         max_response_bytes=settings.max_response_bytes,
         max_concurrency=settings.max_concurrency,
+        trusts=settings.trusts,
     )
 
 
@@ -85,6 +86,7 @@ def _tcp(handlers: Handlers, address: Address, settings: ServerSettings) -> Serv
         address,
         max_request_bytes=settings.max_request_bytes,
         max_response_bytes=settings.max_response_bytes,
+        trusts=settings.trusts,
     )
 
 

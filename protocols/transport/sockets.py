@@ -12,6 +12,7 @@ import select
 import socket
 import stat
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from interlingua.protocols.transport.address import Address
 
@@ -96,9 +97,23 @@ def has_gone(transport: asyncio.BaseTransport | None) -> bool:
     return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
+_CLIENTS: WeakKeyDictionary[asyncio.BaseTransport, tuple[str, int]] = WeakKeyDictionary()
+"""The clients that proxies have reported for their connections."""
+
+
+def set_client(transport: asyncio.BaseTransport, client: tuple[str, int]) -> None:
+    """Note that the connection is that of a proxy, and its client at the host and port ``client``."""
+    _CLIENTS[transport] = client
+
+
+def client_name(transport: asyncio.BaseTransport) -> object:
+    """The name of the client's socket: a tuple of host and port, or something else on a unix socket."""
+    return _CLIENTS.get(transport) or transport.get_extra_info("peername")
+
+
 def client_host(transport: asyncio.BaseTransport) -> str:
     """The numeric address of the client, empty on a unix socket."""
-    peer = transport.get_extra_info("peername")
+    peer = client_name(transport)
     return str(peer[0]) if isinstance(peer, tuple) else ""
 
 

@@ -144,6 +144,52 @@ admin: {listen: ":8002"}
     )
 
 
+@pytest.mark.parametrize(
+    ("listen", "options", "permitted"),
+    [
+        (":0", "", "control, shared_memory, logging, server"),
+        ("0.0.0.0:0", "", "control, shared_memory, logging, server"),
+        (
+            "[::]:0",
+            ", allow: {control: [], health: [local, 10.0.0.0/8]}",
+            "health, shared_memory, logging, server",
+        ),
+        ("10.1.2.3:0", ", allow: {shared_memory: [], logging: [], server: []}", "control"),
+        (
+            "some.host:0",
+            ", allow: {control: [anyone], shared_memory: [], logging: [], server: [local]}",
+            "server",
+        ),
+        (":0", ", allow: {control: [anyone], shared_memory: [], logging: [], server: [10.1.2.3]}", ""),
+        (":0", ", trusted_proxies: [127.0.0.1]", ""),
+        ("127.0.0.1:0", "", ""),
+        ("[::1]:0", "", ""),
+        ("localhost:0", "", ""),
+        ("unix:x.sock", "", ""),
+    ],
+)
+def test_check_warns_of_local_callers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], listen: str, options: str, permitted: str
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        f"listeners:\n  - {{listen: '{listen}', transport: http{options}}}\nadmin: {{listen: ':0'}}\n"
+    )
+    assert main(["check", "-c", str(path)]) == 0
+    warning = (
+        f"{path}:2: listeners[0]: warning: permits {permitted} to local callers; a proxy on this machine makes "
+        "all its clients local, unless trusted_proxies names it\n"
+    )
+    assert capsys.readouterr().err == (warning if permitted else "")
+    path.write_text(
+        "listeners: [{listen: '[::1]:0', transport: http}]\nadmin: {listen: ':0', allow: {statistics: [local]}}\n"
+    )
+    assert main(["check", "-c", str(path)]) == 0
+    assert capsys.readouterr().err.startswith(
+        f"{path}:2: admin: warning: permits statistics to local callers;"
+    )
+
+
 @pytest.mark.parametrize("command", ["check", "serve"])
 def test_a_broken_configuration(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "c.yaml"

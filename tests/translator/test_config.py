@@ -69,12 +69,12 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         'listeners:\n  - listen: ":0"\n    transport: http\n    dialect: [oip]',
         [
             "c.yaml:4: listeners[0].dialect: unknown key 'dialect'; did you mean 'dialects'? (allowed: "
-            "listen, transport, dialects, flavors, default_model, allow, max_request_bytes, max_response_bytes, max_concurrency, engine, nonfinite_json, headers_as_parameters, and 2 more)"
+            "listen, transport, dialects, flavors, default_model, allow, trusted_proxies, max_request_bytes, max_response_bytes, max_concurrency, engine, proxy_protocol, and 4 more)"
         ],
     ),
     "unknown_key_resembling_nothing": (
         with_listeners("admin: {listen: ':0', qqq: 1}"),
-        ["c.yaml:2: admin.qqq: unknown key 'qqq' (allowed: listen, allow, hosts)"],
+        ["c.yaml:2: admin.qqq: unknown key 'qqq' (allowed: listen, allow, trusted_proxies, hosts)"],
     ),
     "planned_keys": (
         """\

@@ -11,6 +11,7 @@ from interlingua.translator.access.addresses import PeerAddress, is_local, peer_
 from interlingua.translator.access.classes import PRIVILEGED, OperationClass
 from interlingua.translator.access.cross_site import is_cross_site
 from interlingua.translator.access.grants import Grants, read_grants
+from interlingua.translator.access.proxies import TrustedProxies
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,12 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """The ``grants`` of the listener at ``listener``. ``unrestricted`` are the classes that need no check,
-    for every request."""
+    """The ``grants`` of the listener at ``listener``, behind ``proxies``. ``unrestricted`` are the classes
+    that need no check, for every request."""
 
     listener: str = ""
     grants: Grants = field(default_factory=lambda: read_grants({}))
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
     unrestricted: frozenset[OperationClass] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -41,7 +43,12 @@ class Authorization:
 
     def caller(self, context: Context) -> Caller:
         """The caller of a request, by its address alone."""
-        return Caller(peer_address(context.peer, self.listener))
+        peer = peer_address(context.peer, self.listener)
+        return Caller(self.proxies.client(peer, context.headers))
+
+    def trusts(self, peer: str) -> bool:
+        """Whether the proxy ``peer`` may report the address of its client."""
+        return self.proxies.covers(peer_address(peer, self.listener))
 
     def is_local(self, context: Context) -> bool:
         """Whether the caller of a request is on this machine."""

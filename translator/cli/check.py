@@ -47,6 +47,7 @@ def _look(arguments: argparse.Namespace, config: Config) -> int:
 
     from interlingua.protocols.transport import loop
     from interlingua.translator.config.document import ConfigError, Document, Problem, dotted
+    from interlingua.translator.config.exposure import exposed
     from interlingua.translator.probe.models import unloadable
     from interlingua.translator.probe.upstreams import probe
 
@@ -59,6 +60,9 @@ def _look(arguments: argparse.Namespace, config: Config) -> int:
     def as_json(problems: list[Problem]) -> list[dict[str, Any]]:
         return [{"line": each.line, "key": dotted(each.path), "text": each.text} for each in problems]
 
+    if not arguments.json and (warnings := problems_of(exposed(config))):
+        sys.stdout.flush()
+        sys.stderr.write(f"{ConfigError(arguments.config, warnings)}\n")
     wrong = problems_of(loop.run(unloadable(config, load=arguments.load)))
     models = as_json(wrong)
     found = loop.run(probe(config, arguments.timeout_secs)) if arguments.probe else []

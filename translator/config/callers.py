@@ -1,4 +1,4 @@
-"""The schema of callers that listeners permit."""
+"""The schema of callers that listeners permit, and of proxies that they trust."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pydantic import AfterValidator
 
 from interlingua.protocols.section import Text
 from interlingua.translator.access.grants import check_caller
+from interlingua.translator.access.proxies import read_proxies
 
 
 def _caller(word: str) -> str:
@@ -15,5 +16,12 @@ def _caller(word: str) -> str:
     return word
 
 
+def _proxy(word: str) -> str:
+    read_proxies((word,))
+    return word
+
+
 PermittedCaller = Annotated[Text, AfterValidator(_caller)]
 """``anyone``, ``local``, a network, or ``key:HEADER=FILE``."""
+ProxyAddress = Annotated[Text, AfterValidator(_proxy)]
+"""A network, or ``unix``."""

@@ -15,7 +15,7 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.section import Bytes, Seconds, Section, Text
 from interlingua.runtime.shared_memory import MAX_BYTES, MAX_REGIONS
 from interlingua.translator.access.classes import OperationClass
-from interlingua.translator.config.callers import PermittedCaller
+from interlingua.translator.config.callers import PermittedCaller, ProxyAddress
 from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.references import (
@@ -124,6 +124,11 @@ class ListenerOptions(Section):
     """The callers that may request the operations of each class: `anyone`, `local`, a network such as
     `10.0.0.0/8`, or `key:HEADER=FILE`. The default is `[anyone]` for `inference`, `metadata`, `health` and
     `statistics`, and `[local]` for `control`, `shared_memory`, `logging` and `server`."""
+    trusted_proxies: tuple[ProxyAddress, ...] = ()
+    """Proxies in front of the listener that report the addresses of their clients in `X-Forwarded-For`, as
+    networks or addresses; `unix` for those that connect over a unix socket. The last address that is not of
+    such a proxy is the caller's. Without this option a proxy on this machine makes all its clients look
+    local."""
     max_request_bytes: Bytes = Field(default=None, validate_default=True)
     """The largest request to accept. The default is 67108864 (64 MiB) over http, brpc and tcp, 2147483647
     over grpc."""
@@ -135,6 +140,9 @@ class ListenerOptions(Section):
     engine: Engine = "native"
     """Over http and grpc: the implementation of the protocol, this project's own or that of aiohttp and
     grpcio."""
+    proxy_protocol: bool = False
+    """Whether connections of `trusted_proxies` begin with a header of the PROXY protocol, version 1 or 2,
+    with the address of the client. Connections from other addresses have none. Only with `engine: native`."""
     nonfinite_json: Literal["error", "token"] = "error"
     """How to answer in JSON with NaN and infinity: with an error, or with the tokens `NaN`, `Infinity` and
     `-Infinity`, which Triton writes and strict JSON parsers refuse."""
@@ -185,6 +193,15 @@ class ListenerOptions(Section):
     def _of_the_transport(cls, value: str | None, info: ValidationInfo) -> str | None:
         return _over_http_or_grpc(value, info)
 
+    @field_validator("proxy_protocol")
+    @classmethod
+    def _of_proxies(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and not info.data.get("trusted_proxies", True):
+            raise ValueError("needs trusted_proxies: only their word counts")
+        if value and info.data.get("engine") == "library":
+            raise ValueError("needs engine: native")
+        return value
+
     @field_validator("max_concurrency")
     @classmethod
     def _over_brpc(cls, value: int | None, info: ValidationInfo) -> int | None:
@@ -202,6 +219,8 @@ class AdminOptions(Section):
     """The address, as for a listener."""
     allow: dict[OperationClass, tuple[PermittedCaller, ...]] = Field(default={})
     """The callers, as for a listener: `health` for the probes, `statistics` for all other pages."""
+    trusted_proxies: tuple[ProxyAddress, ...] = ()
+    """Proxies in front of the address, as for a listener."""
     hosts: tuple[Text, ...] = ()
     """Further names that the `Host` of a request may have, against DNS rebinding; `"*"` is any. Addresses,
     names without a dot, loopback names and the name of this machine are always permitted, and probes answer

@@ -46,11 +46,10 @@ class Pipeline:
         authorization: Authorization | None = None,
     ) -> None:
         self.service = service
+        self.authorization = authorization or Authorization(listener)
         self.request_metrics: Metrics = {binding.dialect: RequestMetrics(timed) for binding in bindings}
         handling = Handling(
-            RequestProcessor(
-                service, listener, default_model, header_parameters, authorization or Authorization(listener)
-            ),
+            RequestProcessor(service, listener, default_model, header_parameters, self.authorization),
             self.request_metrics,
             max_request_bytes,
         )

@@ -31,9 +31,11 @@ from interlingua.protocols.transport.brpc.frame import (
 )
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.frames import PREFACE
+from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.http.engine import Settings
 from interlingua.protocols.transport.http.native import NativeEngine
-from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener, hand_over
+from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener
+from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
@@ -88,8 +90,9 @@ class BrpcServer:
         max_concurrency: int | None = None,
         idle_secs: float = IDLE_SECS,
         stall_secs: float = STALL_SECS,
+        trusts: Trusts | None = None,
     ) -> None:
-        self._listener = Listener(address)
+        self._listener = Listener(address, trusts)
         self.handler = handler
         self.http = NativeEngine(
             Settings(BoundedHttp(http, self), max_response_bytes=max_response_bytes, stall_secs=stall_secs)

@@ -26,6 +26,7 @@ from interlingua.protocols.transport.listener import (
     ConnectionSet,
     Listener,
 )
+from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
 from interlingua.protocols.transport.writes import write_pieces
@@ -59,8 +60,9 @@ class FramedServer:
         stall_secs: float = STALL_SECS,
         half_closed_secs: float = HALF_CLOSED_SECS,
         linger_secs: float = LINGER_SECS,
+        trusts: Trusts | None = None,
     ) -> None:
-        self._listener = Listener(address)
+        self._listener = Listener(address, trusts)
         self.handler = handler
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes

@@ -15,7 +15,7 @@ from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAU
 from interlingua.protocols.transport.h2.fields import CONNECTION_SPECIFIC, NAME, UNFIT_VALUE, fit_te
 from interlingua.protocols.transport.h2.hpack import ENTRY_OVERHEAD, MAX_HEADER_LIST, FieldLines
 from interlingua.protocols.transport.h2.hpack_encoder import literal, text
-from interlingua.protocols.wire import GrpcAnswer
+from interlingua.protocols.wire import FORWARDED_FOR, GrpcAnswer
 
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -97,7 +97,10 @@ def read_headers(fields: FieldLines) -> CallHeaders | None:
         elif not NAME.fullmatch(name) or name in CONNECTION_SPECIFIC:
             return None
         elif not name.endswith(b"-bin"):
-            metadata[name.decode()] = _decoded(value)
+            key, text = name.decode(), _decoded(value)
+            if key == FORWARDED_FOR and key in metadata:  # a proxy may append a line of its own
+                text = f"{metadata[key]}, {text}"
+            metadata[key] = text
     path, method = own.get(b":path", b""), own.get(b":method", b"")
     tunnel = method == b"CONNECT" and b":path" not in own and b":scheme" not in own and b":authority" in own
     if not tunnel and not (method and path and b":scheme" in own):

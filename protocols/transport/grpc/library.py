@@ -29,7 +29,7 @@ from interlingua.protocols.transport.grpc.status import (
 )
 from interlingua.protocols.transport.listener import CUT_SECS
 from interlingua.protocols.transport.sockets import SocketFile, cannot_listen, claim
-from interlingua.protocols.wire import GrpcAnswer, GrpcHandler, GrpcRequest
+from interlingua.protocols.wire import FORWARDED_FOR, GrpcAnswer, GrpcHandler, GrpcRequest
 from interlingua.schemas import Context
 
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
@@ -232,7 +232,10 @@ async def _closing(answers: AsyncIterator[GrpcAnswer]) -> AsyncIterator[AsyncIte
 def _request(method: str, message: bytes, call: grpc.aio.ServicerContext) -> GrpcRequest:
     remaining = call.time_remaining()
     # keys that end in -bin carry bytes, for which no dialect has a use
-    metadata = {key: value for key, value in call.invocation_metadata() or () if isinstance(value, str)}
+    fields = [(key, value) for key, value in call.invocation_metadata() or () if isinstance(value, str)]
+    metadata = dict(fields)
+    if FORWARDED_FOR in metadata:  # a proxy may append a line of its own
+        metadata[FORWARDED_FOR] = ", ".join(value for key, value in fields if key == FORWARDED_FOR)
     context = Context(
         deadline=None if remaining is None else time.monotonic() + remaining,
         traceparent=metadata.get("traceparent", ""),

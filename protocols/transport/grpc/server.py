@@ -25,9 +25,11 @@ from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.hpack import FieldLines
 from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
-from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener, hand_over
+from interlingua.protocols.transport.hand_over import hand_over
+from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener
+from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
-from interlingua.protocols.transport.sockets import send_at_once
+from interlingua.protocols.transport.sockets import client_name, send_at_once
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.turns import end_turn
 from interlingua.protocols.transport.writes import WriteBatch
@@ -56,8 +58,9 @@ class GrpcServer:
         stall_secs: float = STALL_SECS,
         keepalive_secs: float = KEEPALIVE_SECS,
         keepalive_timeout_secs: float = KEEPALIVE_TIMEOUT_SECS,
+        trusts: Trusts | None = None,
     ) -> None:
-        self._listener = Listener(address)
+        self._listener = Listener(address, trusts)
         self.handler = handler
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
@@ -124,7 +127,7 @@ class _Connection(SharedReceiver):
         self._batch = WriteBatch(self.loop, self._transport)
         self._stall = StallWatch(self._transport, self._server.stall_secs)
         send_at_once(transport)
-        self.peer = _grpc_peer(transport.get_extra_info("peername"))
+        self.peer = _grpc_peer(client_name(transport))
         self._server.connections.open.add(self)
         self._connection: ServerConnection[CallHeaders | None] = ServerConnection(
             self._server.interpret, self._accept, self._batch.write

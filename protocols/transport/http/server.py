@@ -19,6 +19,7 @@ from interlingua.protocols.transport.listener import (
     STALL_SECS,
     Listener,
 )
+from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.wire import HttpHandler
 
 
@@ -48,8 +49,9 @@ class HttpServer:
         half_closed_secs: float = HALF_CLOSED_SECS,
         linger_secs: float = LINGER_SECS,
         accept_te_with_length: bool = False,
+        trusts: Trusts | None = None,
     ) -> None:
-        self._listener = Listener(address)
+        self._listener = Listener(address, trusts)
         self._create = ENGINES[engine]
         self._settings = Settings(
             handler,
