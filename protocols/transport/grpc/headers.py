@@ -97,10 +97,9 @@ def read_headers(fields: FieldLines) -> CallHeaders | None:
         elif not NAME.fullmatch(name) or name in CONNECTION_SPECIFIC:
             return None
         elif not name.endswith(b"-bin"):
-            key, text = name.decode(), _decoded(value)
-            if key == FORWARDED_FOR and key in metadata:  # a proxy may append a line of its own
-                text = f"{metadata[key]}, {text}"
-            metadata[key] = text
+            key, line = name.decode(), _decoded(value)
+            repeated = key == FORWARDED_FOR and key in metadata  # a proxy may append a line of its own
+            metadata[key] = f"{metadata[key]}, {line}" if repeated else line
     path, method = own.get(b":path", b""), own.get(b":method", b"")
     tunnel = method == b"CONNECT" and b":path" not in own and b":scheme" not in own and b":authority" in own
     if not tunnel and not (method and path and b":scheme" in own):
