@@ -1,0 +1,1 @@
+"""Connections that one process accepts and others serve."""

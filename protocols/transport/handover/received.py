@@ -1,0 +1,90 @@
+"""The other end: takes over connections that another process has accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.handover.acceptor import NUMBER
+from interlingua.protocols.transport.handover.beats import BEAT_SECS, Beats
+from interlingua.protocols.transport.listener import Listener
+
+_TURN_CONNECTIONS = 32
+
+
+class RemoteListener(Listener):
+    """A listener whose socket is in another process, bound to ``address``."""
+
+    async def start(self, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
+        """Take connections from now on; ``accept`` makes the protocol of each."""
+        self._accept = accept
+        return self.address
+
+    async def take(self, connection: socket.socket) -> None:
+        """Serve an accepted connection. Raises ``OSError`` and closes it if it has ended meanwhile."""
+        connection.setblocking(False)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._accept, connection)
+        except OSError:
+            connection.close()
+            raise
+
+
+class Takeover:
+    """Takes connections from ``sock`` for ``listeners``, by number, which have started. ``ended`` returns how
+    many of them have ended. Calls ``lost`` when the other process has exited. Use on one event loop."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        listeners: Sequence[RemoteListener],
+        beats: Beats,
+        ended: Callable[[], int],
+        lost: Callable[[], object],
+    ) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._listeners = listeners
+        self._beats = beats
+        self._ended = ended
+        self._lost = lost
+        self._failed = 0
+        self._taking: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(sock.fileno(), self._take)
+        self._beat()
+
+    def stop(self) -> None:
+        """Take nothing more."""
+        self._timer.cancel()
+        self._loop.remove_reader(self._sock.fileno())
+        self._sock.close()
+
+    def _beat(self) -> None:
+        self._beats.beat(self._ended() + self._failed)
+        self._timer = self._loop.call_later(BEAT_SECS, self._beat)
+
+    def _take(self) -> None:
+        for _ in range(_TURN_CONNECTIONS):
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._sock, NUMBER.size, 1)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                data = b""
+            if not data:
+                self.stop()
+                self._lost()
+                return
+            for descriptor in descriptors:
+                listener = self._listeners[NUMBER.unpack(data)[0]]
+                task = self._loop.create_task(listener.take(socket.socket(fileno=descriptor)))
+                self._taking.add(task)
+                task.add_done_callback(self._taken)
+
+    def _taken(self, task: asyncio.Task[None]) -> None:
+        self._taking.discard(task)
+        if task.cancelled() or task.exception() is not None:
+            self._failed += 1

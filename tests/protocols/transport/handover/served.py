@@ -1,0 +1,52 @@
+"""A process that serves connections which another accepts: every line is answered with the process's number.
+
+``stall`` blocks the event loop for a second, ``exit`` ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import socket
+import sys
+import time
+from typing import cast
+
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.handover.beats import Beats
+from interlingua.protocols.transport.handover.received import RemoteListener, Takeover
+
+ended = 0
+
+
+class Numbered(asyncio.Protocol):
+    def __init__(self, listener: int) -> None:
+        self._listener = listener
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.WriteTransport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        global ended
+        ended += 1
+
+    def data_received(self, data: bytes) -> None:
+        if data == b"stall\n":
+            time.sleep(1)
+        elif data == b"exit\n":
+            os._exit(3)
+        self._transport.write(b"%d %d\n" % (self._listener, NUMBER))
+
+
+async def serve(sock: socket.socket, page: mmap.mmap) -> None:
+    listeners = [RemoteListener(Address("127.0.0.1", number)) for number in range(2)]
+    for number, listener in enumerate(listeners):
+        await listener.start(lambda number=number: Numbered(number))  # type: ignore[misc]
+    lost = asyncio.Event()
+    Takeover(sock, listeners, Beats(page), lambda: ended, lost.set)
+    await lost.wait()
+
+
+NUMBER, _SOCK, _PAGE = map(int, sys.argv[1:])
+asyncio.run(serve(socket.socket(fileno=_SOCK), mmap.mmap(_PAGE, mmap.PAGESIZE)))
