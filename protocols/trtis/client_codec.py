@@ -104,6 +104,7 @@ def decode_response(pending: PendingCall, header: Any, take: Take) -> InferRespo
     """The answer with ``header``, an ``InferResponseHeader``. ``take`` is called for every output that is not
     in shared memory, in order. Raises INVALID_TENSOR naming the output."""
     outputs: list[Tensor] = []
+    names: set[str] = set()
     if header.batch_size not in (0, pending.batch_size):
         raise invalid_tensor(f"a batch of {header.batch_size} was answered to one of {pending.batch_size}")
     for entry in header.output:
@@ -111,6 +112,9 @@ def decode_response(pending: PendingCall, header: Any, take: Take) -> InferRespo
         spec = pending.signature.output_names.get(name)
         if spec is None:
             raise invalid_tensor(f"output '{name}' is none of the model's outputs")
+        if name in names:
+            raise invalid_tensor(f"output '{name}' is in the answer twice")
+        names.add(name)
         if not entry.HasField("raw"):
             raise invalid_tensor(f"output '{name}' is classes, which were not requested")
         outputs.append(_output(pending, spec, entry.raw, take))

@@ -326,6 +326,7 @@ BAD: dict[str, tuple[Any, list[bytes]]] = {
         head({"name": "p", "batch_classes": [{"cls": [{"idx": 1}]}, {"cls": [{"idx": 1}]}]}),
         [b""],
     ),
+    "output 'x' is in the answer twice": (head(X, X), [NUMBERS, NUMBERS]),
     "a batch of 3": (head(X, batch_size=3), [NUMBERS]),
     "output 'x' of shape": (head(raw("x", 2, size=15)), [NUMBERS]),
     "'x' has a negative dimension": (head(raw("x", -2)), [NUMBERS]),
