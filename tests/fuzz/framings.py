@@ -189,7 +189,7 @@ def _h2_server(pieces: Iterable[bytes]) -> _Found:
 
 def _h2_client(pieces: Iterable[bytes]) -> _Found:
     found: _Found = []
-    connection: ClientConnection[Any] = ClientConnection(
+    connection: ClientConnection[Any, _Call] = ClientConnection(
         client_headers.read_headers, lambda *parts: None, lambda: None
     )
     for _ in range(3):

@@ -37,7 +37,7 @@ class UnprocessedError(Exception):
 class ClientHost(Protocol):
     """The connection of a call: what its calls share. ``broken`` is why it is lost."""
 
-    connection: ClientConnection[AnswerHeaders]
+    connection: ClientConnection[AnswerHeaders, ClientCall]
     loop: asyncio.AbstractEventLoop
     errors: ClientErrors
     limit: int | None

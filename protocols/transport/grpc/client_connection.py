@@ -8,6 +8,7 @@ from typing import cast
 
 from interlingua.protocols.transport.connect import reason_of
 from interlingua.protocols.transport.deadlines import Deadlines
+from interlingua.protocols.transport.grpc.client_call import ClientCall
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors
 from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, CallBlocks, read_headers
 from interlingua.protocols.transport.h2.client import ClientConnection
@@ -63,11 +64,11 @@ class GrpcClientConnection(SharedReceiver):
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         self._batch = WriteBatch(self.loop, self._transport)
         send_at_once(transport)
-        self.connection: ClientConnection[AnswerHeaders] = ClientConnection(
+        self.connection: ClientConnection[AnswerHeaders, ClientCall] = ClientConnection(
             read_headers, self._batch.write, self._on_change
         )
         self.headers = CallBlocks(self.connection.encoder, self._authority)
-        self.deadlines = Deadlines(self.loop, self.connection.streams.values)  # type: ignore[arg-type]
+        self.deadlines = Deadlines(self.loop, self.connection.streams.values)
         self._timer = self.loop.call_later(_PING_SECS, self._look)
 
     def data_received(self, data: Buffer) -> None:

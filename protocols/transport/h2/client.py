@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from interlingua.protocols.transport.h2.connection import H2Connection
 from interlingua.protocols.transport.h2.frame_reader import FRAME_BYTES
@@ -48,7 +48,10 @@ class ClientStream(Stream, Generic[H]):
         raise NotImplementedError
 
 
-class ClientConnection(H2Connection[H, ClientStream[H]]):
+S = TypeVar("S", bound=ClientStream[Any])
+
+
+class ClientConnection(H2Connection[H, S]):
     """One connection; it may be used once it is ``ready``. ``interpret`` turns the field lines of an answer
     into its headers; ``changed`` is called when the connection can take more streams than before, or none any
     more."""
@@ -101,7 +104,7 @@ class ClientConnection(H2Connection[H, ClientStream[H]]):
             and self.last_id < MAX_STREAM_ID
         )
 
-    def open(self, stream: ClientStream[H]) -> None:
+    def open(self, stream: S) -> None:
         """Give ``stream`` the next number; its headers must be the next frame (RFC 9113, 5.1.1)."""
         self.last_id += 2 if self.last_id else 1
         stream.id = self.last_id

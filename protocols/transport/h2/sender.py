@@ -33,8 +33,8 @@ _JOINED_BYTES = 1 << 14
 _CUT_STREAMS = 1024
 """How many streams that we have reset are remembered."""
 
-_TURN_BYTES = 1 << 19
-"""How much one stream sends before the next one has its turn."""
+_TURN_BYTES = 1 << 20
+"""How much one stream sends before the next one has its turn: a large frame costs the peer less."""
 
 
 class Sender(Generic[S]):

@@ -92,7 +92,7 @@ class Client:
         def write(*pieces: Buffer) -> None:
             self.sent.extend(map(bytes, pieces))
 
-        self.connection: ClientConnection[FieldLines] = ClientConnection(
+        self.connection: ClientConnection[FieldLines, Recorder] = ClientConnection(
             lambda given: given, write, self.changed
         )
         assert b"".join(self.sent).startswith(PREFACE)

@@ -439,7 +439,7 @@ class TestRoom:
 
     def test_streams_take_turns(self) -> None:
         server = open_(settings((4, 1 << 30)), *(head(stream, flags=5) for stream in (1, 3)))
-        size = 1 << 20
+        size = 1 << 21
         for stream in server.streams.values():
             server.connection.sender.send_whole(stream, ANSWER_HEADERS, (b"z" * size,), size, OK)
         server.told()
