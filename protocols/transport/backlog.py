@@ -7,17 +7,17 @@ import asyncio
 
 
 class Backlog:
-    """``requests`` and ``size``, their bytes, are counted by the owner, who calls :meth:`update` afterwards.
+    """``requests`` and ``size``, their bytes, are counted by the owner, who reads while it :attr:`accepts`.
     One request of the largest size, ``max_bytes``, is always accepted, so twice that may be held."""
 
-    __slots__ = ("_max_bytes", "_max_requests", "_transport", "reading", "requests", "size", "writable")
+    __slots__ = ("_max_bytes", "_max_requests", "_transport", "requests", "size", "writable")
 
     def __init__(self, transport: asyncio.Transport, max_requests: int, max_bytes: int) -> None:
         self._transport = transport
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self.requests = self.size = 0
-        self.reading = self.writable = True
+        self.writable = True
 
     @property
     def accepts(self) -> bool:
@@ -28,9 +28,3 @@ class Backlog:
             and self.size < self._max_bytes
             and not self._transport.is_closing()
         )
-
-    def update(self, read: bool) -> None:
-        """Read from the socket, or no more for now."""
-        if read != self.reading and not self._transport.is_closing():
-            self.reading = read
-            (self._transport.resume_reading if read else self._transport.pause_reading)()

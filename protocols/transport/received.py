@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
 from typing import cast
 
 import numpy as np
 
-from interlingua.protocols.transport.turns import TURN_SECS
+from interlingua.protocols.transport.turns import TURN_BYTES, Turn
 from interlingua.protocols.wire import Buffer
 
 SHARED_BYTES = 1 << 18
@@ -16,7 +15,8 @@ SHARED_BYTES = 1 << 18
 copied out of it is still in the processor's cache."""
 
 _COPIED_BYTES = 1 << 14
-"""Up to this size what arrived is handed over as bytes."""
+"""Below this size what arrived is handed over as bytes. A connection receives no more at once at first, nor
+after more than it handles in one turn: so it holds little, and the kernel holds the rest."""
 
 
 _RESERVED_BYTES = 64 << 20
@@ -26,34 +26,39 @@ _RESERVED_BYTES = 64 << 20
 class SharedReceiver(asyncio.BufferedProtocol):
     """Calls :meth:`data_received` with what arrives in ``space``. An event loop receives for one connection
     at a time, so that others may use the same space. ``direct``: where the next bytes belong instead, which
-    :meth:`direct_received` then takes."""
+    :meth:`direct_received` then takes. ``turn`` is set by the owner when it has a transport."""
 
     direct: memoryview | None = None
+    turn: Turn
 
     def __init__(self, space: memoryview) -> None:
         self._space = space
+        self._room = space[:_COPIED_BYTES]
+        self._turn_bytes = 0
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """See ``asyncio.BufferedProtocol``."""
-        return cast("bytearray", self._space if self.direct is None else self.direct)
+        return cast("bytearray", self._room if self.direct is None else self.direct)
 
     def buffer_updated(self, nbytes: int) -> None:
         """See ``asyncio.BufferedProtocol``."""
         if self.direct is not None:
             self.direct_received(nbytes)
+        elif nbytes < _COPIED_BYTES:
+            self.data_received(bytes(self._space[:nbytes]))
             return
-        arrived = self._space[:nbytes]
-        if nbytes <= _COPIED_BYTES:
-            self.data_received(bytes(arrived))
-            return
-        began = monotonic()
-        self.data_received(arrived)
-        if monotonic() - began > TURN_SECS:
-            self.end_turn()
+        else:
+            self._room = self._space
+            self.data_received(self._space[:nbytes])
+        self._turn_bytes += nbytes
+        if self._turn_bytes >= TURN_BYTES:
+            self._turn_bytes = 0
+            self.turn.end()
 
     def end_turn(self) -> None:
-        """Let other connections go on first; see ``turns``."""
-        raise NotImplementedError
+        """More has arrived than is handled at once."""
+        self.turn.end()
+        self._room = self._space[:_COPIED_BYTES]
 
     def data_received(self, data: Buffer) -> None:
         """Take ``data``, which changes when this method has returned unless it is ``bytes``."""

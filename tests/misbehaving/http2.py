@@ -122,7 +122,7 @@ HTTP2: dict[str, Misbehaviour] = {
     "endless unknown frames": (endless(frame(0x77, 0, 0, bytes(100)) * 50), {BAD}),
     "endless empty data": (endless(data(b"") * 50), {INTERNAL}),
     "endless padding": (endless(data(b"\xff" + bytes(255), PADDED) * 50), {INTERNAL}),
-    "endless window updates": (endless(window_update(0, 1) * 50), {LATE}),
+    "endless window updates": (endless(window_update(0, 1) * 50), {BAD}),
     "endless window updates of a stream": (endless(window_update(1, 1) * 50), {LATE}),
     "endless interim answers": (
         endless(frame(HEADERS, END_HEADERS, 1, block([(":status", "100")])) * 50),

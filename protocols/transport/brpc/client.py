@@ -25,7 +25,7 @@ from interlingua.protocols.transport.brpc.frame import (
 from interlingua.protocols.transport.connect import UnsentError, connect
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
-from interlingua.protocols.transport.turns import end_turn
+from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, Buffer, ConnectionFailedError
 from interlingua.schemas import ErrorCode, InferenceError
@@ -240,16 +240,13 @@ class _Connection(SharedReceiver):
         """The connection is open."""
         self._transport = cast("asyncio.Transport", transport)
         self._batch = WriteBatch(self.loop, self._transport)
+        self.turn = Turn(self.loop, self._transport, self._settle)
 
     def data_received(self, data: Buffer) -> None:
         """Frames, cut anywhere."""
         self._reader.feed(data)
         self._settle()
         self._reader.keep()
-
-    def end_turn(self) -> None:
-        """See ``SharedReceiver``."""
-        end_turn(self.loop, self._transport, lambda: True)
 
     def direct_received(self, count: int) -> None:
         """More of a large frame."""

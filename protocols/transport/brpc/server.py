@@ -39,7 +39,7 @@ from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
-from interlingua.protocols.transport.turns import end_turn
+from interlingua.protocols.transport.turns import TURN_REQUESTS, Turn
 from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import (
     BrpcAnswer,
@@ -144,6 +144,7 @@ class _Connection(SharedReceiver):
         self._first: bytes | None = b""
         self._running: dict[asyncio.Task[None], Context] = {}
         self._draining = False
+        self._begun = 0  # frames in this turn
 
     # called by the event loop
 
@@ -155,6 +156,7 @@ class _Connection(SharedReceiver):
         send_at_once(transport)
         server = self._server
         self._peer = client_host(transport)
+        self.turn = Turn(self._loop, self._transport, self._go_on)
         self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
         self._stall = StallWatch(self._transport, server.stall_secs)
         self._idle = IdleWatch(server.idle_secs, server.stall_secs, self._state, self._stall.close)
@@ -172,11 +174,6 @@ class _Connection(SharedReceiver):
         self._frames.feed(data)
         self._advance()
         self._frames.keep()
-
-    def end_turn(self) -> None:
-        """See ``SharedReceiver``."""
-        if self._first is None:  # else the connection may have another protocol by now
-            end_turn(self._loop, self._transport, lambda: self._backlog.reading)
 
     def direct_received(self, count: int) -> None:
         """More of a large frame."""
@@ -240,21 +237,29 @@ class _Connection(SharedReceiver):
         else:
             self._stall.close()
 
+    def _go_on(self) -> None:
+        """It is this connection's turn again."""
+        self._begun = 0
+        self._advance()
+
     def _advance(self) -> None:
-        """Begin the calls that have arrived, within the backlog."""
+        """Begin the calls that have arrived, within the backlog and the turn."""
         try:
-            while accepts := self._backlog.accepts:
+            while (accepts := self._backlog.accepts) and not self.turn.waiting:
                 frame = self._frames.next()
                 if frame is None:
                     break
                 self._begin(frame)
+                self._begun += 1
+                if self._begun == TURN_REQUESTS:
+                    self.end_turn()
         except FrameError as fault:
             facts = {"address": str(self._server.address), "peer": self._peer, "reason": str(fault)}
             _log.debug("malformed bRPC, connection closed", extra={"facts": facts})
             self._close()
             return
         self.direct = self._frames.space
-        self._backlog.update(accepts)
+        self.turn.read(accepts)
 
     def _begin(self, frame: Frame) -> None:
         meta, payload = frame.meta, frame.payload
@@ -360,7 +365,7 @@ class _Connection(SharedReceiver):
         return _disguised(f"{place[0]}:{place[1]}" if isinstance(place, tuple) else str(place))
 
     def _state(self) -> str:
-        if self._running or not self._backlog.reading:
+        if self._running or not self.turn.reading:
             return "busy"
         return "partial" if self._frames.partial or self._first else "idle"
 

@@ -29,6 +29,7 @@ from interlingua.protocols.transport.listener import (
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
+from interlingua.protocols.transport.turns import TURN_BYTES, TURN_REQUESTS, Turn
 from interlingua.protocols.transport.writes import write_pieces
 from interlingua.protocols.wire import Buffer, FramedHandler, FramedRequest
 from interlingua.schemas import Context, ErrorCode, InferenceError
@@ -109,6 +110,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._calls: deque[_Call] = deque()
         self._fresh = True
         self._half_closed = self._ending = False
+        self._begun = self._received = 0  # messages and bytes in this turn
         self._timer: asyncio.TimerHandle | None = None
 
     # called by the event loop
@@ -120,6 +122,7 @@ class _Connection(asyncio.BufferedProtocol):
         send_at_once(transport)
         server = self._server
         self._peer = client_host(transport)
+        self._turn = Turn(self._loop, self._transport, self._begin_turn)
         self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
         self._stall = StallWatch(self._transport, server.stall_secs)
         self._idle = IdleWatch(server.idle_secs, server.stall_secs, self._state, self._transport.close)
@@ -135,6 +138,9 @@ class _Connection(asyncio.BufferedProtocol):
         if self._ending:
             return  # input is read and thrown away
         self._splitter.received(nbytes)
+        self._received += nbytes
+        if self._received >= TURN_BYTES:
+            self._turn.end()
         if self._fresh and not self._is_framed():
             return
         self._go_on()
@@ -213,6 +219,11 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport.close()
         return not self._transport.is_closing()
 
+    def _begin_turn(self) -> None:
+        """It is this connection's turn again."""
+        self._begun = self._received = 0
+        self._go_on()
+
     def _go_on(self) -> None:
         """Write the answers that are next, begin messages within the backlog, and close if nothing is
         left."""
@@ -231,15 +242,18 @@ class _Connection(asyncio.BufferedProtocol):
         """Begin messages within the backlog. Whether an answer is ready already."""
         accepts = True
         try:
-            while accepts := self._backlog.accepts:
+            while (accepts := self._backlog.accepts) and not self._turn.waiting:
                 message = None if self._ending else self._splitter.next()
                 if message is None:
                     break
                 self._begin(FramedRequest(message, context=Context(peer=self._peer)))
+                self._begun += 1
+                if self._begun == TURN_REQUESTS:
+                    self._turn.end()
         except FrameTooLargeError as fault:
             self._refuse_and_end(_too_large("message", fault.size, "request", self._server.max_request_bytes))
         if not self._half_closed:
-            self._backlog.update(accepts)
+            self._turn.read(accepts)
         return bool(self._calls) and self._calls[0].parts is not None
 
     def _begin(self, request: FramedRequest) -> None:
@@ -308,7 +322,7 @@ class _Connection(asyncio.BufferedProtocol):
                 self._timer.cancel()
         elif self._timer is None:
             self._transport.write_eof()
-            self._backlog.update(True)
+            self._turn.read(True)
             self._give_up_later(self._server.linger_secs)
         self._stall.start()
 
@@ -325,7 +339,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _state(self) -> str:
-        if self._calls or not self._backlog.reading:
+        if self._calls or not self._turn.reading:
             return "busy"
         return "partial" if self._splitter.missing else "idle"
 

@@ -37,8 +37,10 @@ from interlingua.protocols.transport.grpc.status import (
     too_large,
     unforeseen,
 )
+from interlingua.protocols.transport.h2.flood import SMALL_BYTES
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.server import ServerConnection
+from interlingua.protocols.transport.turns import TURN_MESSAGES, next_turn
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, Headers
 from interlingua.schemas import Context
 
@@ -222,7 +224,7 @@ class UnaryCall(GrpcCall):
 class StreamCall(GrpcCall):
     """Messages both ways: an ``AsyncIterator`` over those received."""
 
-    __slots__ = ("_fault", "_held", "_message_waiter", "_messages", "_send_waiter")
+    __slots__ = ("_fault", "_held", "_message_waiter", "_messages", "_send_waiter", "_taken")
 
     def __init__(
         self,
@@ -234,7 +236,7 @@ class StreamCall(GrpcCall):
     ) -> None:
         super().__init__(host, connection, number, headers, ended)
         self._messages: deque[Buffer] = deque()
-        self._held = 0
+        self._held = self._taken = 0
         self._fault: MessageError | None = None
         self._message_waiter: asyncio.Future[None] | None = None
         self._send_waiter: asyncio.Future[None] | None = None
@@ -246,10 +248,19 @@ class StreamCall(GrpcCall):
         """See ``Stream``."""
         if self._fault is not None:
             return
+        guard, before, empty = self.connection.guard, len(self._messages), 0
         try:
             for message in self._messages_in(data, start, stop):
+                size = len(message)
                 self._messages.append(message)
-                self._held += len(message) + PREFIX_BYTES
+                self._held += size + PREFIX_BYTES
+                empty += not size
+            count = len(self._messages) - before
+            self.connection.frames.extra += count
+            if empty:
+                guard.idle_frame(empty)
+            elif count and stop - start < SMALL_BYTES:  # the frame has cost as much
+                guard.tokens += 1
             if ended and self.partial:
                 self._fault = MessageError(INTERNAL, "the last message of the stream is cut short")
         except MessageError as error:
@@ -275,6 +286,11 @@ class StreamCall(GrpcCall):
                 raise StopAsyncIteration
             self._message_waiter = self._host.loop.create_future()
             await self._message_waiter
+            self._taken = 0
+        self._taken += 1
+        if self._taken > TURN_MESSAGES:
+            self._taken = 1
+            await next_turn(self._host.loop)
         message = self._messages.popleft()
         self._held -= len(message) + PREFIX_BYTES
         if self.window_held and self._held <= _HELD_BYTES // 2 and self._fault is None:

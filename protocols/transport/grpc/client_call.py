@@ -20,7 +20,9 @@ from interlingua.protocols.transport.grpc.messages import (
 )
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, UNKNOWN
 from interlingua.protocols.transport.h2.client import ClientConnection, ClientStream
+from interlingua.protocols.transport.h2.flood import BURST, SMALL_BYTES
 from interlingua.protocols.transport.h2.frames import Code
+from interlingua.protocols.transport.turns import TURN_MESSAGES, next_turn
 from interlingua.protocols.wire import Buffer, GrpcAnswer
 
 _HELD_BYTES = 1 << 20
@@ -213,12 +215,12 @@ class UnaryClientCall(ClientCall):
 class StreamClientCall(ClientCall):
     """Messages both ways: an ``AsyncIterator`` over those received, to the end of the call."""
 
-    __slots__ = ("_held", "_message_waiter", "_messages", "_send_waiter")
+    __slots__ = ("_held", "_message_waiter", "_messages", "_send_waiter", "_taken")
 
     def __init__(self, host: ClientHost, deadline: float | None) -> None:
         super().__init__(host, deadline)
         self._messages: deque[Buffer] = deque()
-        self._held = 0
+        self._held = self._taken = 0
         self._message_waiter: asyncio.Future[None] | None = None
         self._send_waiter: asyncio.Future[None] | None = None
 
@@ -257,6 +259,11 @@ class StreamClientCall(ClientCall):
                 raise StopAsyncIteration
             self._message_waiter = self._host.loop.create_future()
             await self._message_waiter
+            self._taken = 0
+        self._taken += 1
+        if self._taken > TURN_MESSAGES:
+            self._taken = 1
+            await next_turn(self._host.loop)
         message = self._messages.popleft()
         self._held -= len(message) + PREFIX_BYTES
         if self.window_held and self._held <= _HELD_BYTES // 2:
@@ -266,6 +273,10 @@ class StreamClientCall(ClientCall):
 
     def _message_received(self, message: Buffer) -> None:
         self._messages.append(message)
+        connection = self._host.connection
+        connection.frames.extra += 1
+        if len(message) < SMALL_BYTES:
+            connection.guard.tokens = min(BURST, connection.guard.tokens + 1)
         self._held += len(message) + PREFIX_BYTES
         if self._held > _HELD_BYTES:
             self.window_held = True

@@ -15,7 +15,7 @@ from interlingua.protocols.transport.h2.client import ClientConnection
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.received import SharedReceiver
 from interlingua.protocols.transport.sockets import send_at_once
-from interlingua.protocols.transport.turns import end_turn
+from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode
@@ -63,6 +63,7 @@ class GrpcClientConnection(SharedReceiver):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         self._batch = WriteBatch(self.loop, self._transport)
+        self.turn = Turn(self.loop, self._transport, self._go_on)
         send_at_once(transport)
         self.connection: ClientConnection[AnswerHeaders, ClientCall] = ClientConnection(
             read_headers, self._batch.write, self._on_change
@@ -78,12 +79,15 @@ class GrpcClientConnection(SharedReceiver):
         connection.receive(data)
         if connection.frames.inside is not None:
             self.direct = connection.space
+        if connection.frames.pending:
+            self.end_turn()
         if connection.closed:
             self._end()
 
-    def end_turn(self) -> None:
-        """See ``SharedReceiver``."""
-        end_turn(self.loop, self._transport, lambda: True)
+    def _go_on(self) -> None:
+        """It is this connection's turn again."""
+        if self.connection.frames.pending:
+            self.data_received(b"")
 
     def direct_received(self, count: int) -> None:
         """More of a message."""

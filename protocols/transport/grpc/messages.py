@@ -76,6 +76,12 @@ class MessageReader:
                 if len(self._prefix) < PREFIX_BYTES:
                     break
                 self._begin()
+                if self._size <= min(stop - start, _COPIED_BYTES):
+                    start += self._size
+                    self._prefix = b""
+                    yield self._unpacked(bytes(view[start - self._size : start]))
+                    continue
+                self._allocate(0, 0)
             filled = self.filled
             upto = max(start, min(start + self._size - filled, stop))
             after = filled + upto - start
@@ -93,7 +99,6 @@ class MessageReader:
             raise MessageError(RESOURCE_EXHAUSTED, details, self._size)
         if self._compressed & 1 and not self._coding:
             raise MessageError(INTERNAL, "Compression bit set but no encoding configured")
-        self._allocate(0, 0)
 
     def _allocate(self, filled: int, needed: int) -> None:
         """Get a buffer for at least ``needed`` bytes; the first ``filled`` are there already."""
@@ -106,6 +111,10 @@ class MessageReader:
         message = self.buffer.toreadonly()
         self.buffer = _NOTHING
         self._prefix, self.filled, self.end = b"", 0, 0
+        return self._unpacked(message)
+
+    def _unpacked(self, message: Buffer) -> Buffer:
+        """The message without its compression."""
         if not self._compressed & 1:
             return message
         try:

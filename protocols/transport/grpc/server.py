@@ -31,7 +31,7 @@ from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_name, send_at_once
 from interlingua.protocols.transport.stall import StallWatch
-from interlingua.protocols.transport.turns import end_turn
+from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler
 
@@ -125,6 +125,7 @@ class _Connection(SharedReceiver):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         self._batch = WriteBatch(self.loop, self._transport)
+        self.turn = Turn(self.loop, self._transport, self._go_on)
         self._stall = StallWatch(self._transport, self._server.stall_secs)
         send_at_once(transport)
         self.peer = _grpc_peer(client_name(transport))
@@ -143,14 +144,17 @@ class _Connection(SharedReceiver):
         connection.receive(data)
         if connection.frames.inside is not None:
             self.direct = connection.space
+        if connection.frames.pending:
+            self.end_turn()
         if connection.closed:
             self._close()
         elif self._draining and connection.preface_received and not connection.ping_pending:
             self._refuse_new()
 
-    def end_turn(self) -> None:
-        """See ``SharedReceiver``."""
-        end_turn(self.loop, self._transport, lambda: not self._connection.sender.paused)
+    def _go_on(self) -> None:
+        """It is this connection's turn again."""
+        if self._connection.frames.pending:
+            self.data_received(b"")
 
     def direct_received(self, count: int) -> None:
         """More of a message."""
@@ -161,16 +165,14 @@ class _Connection(SharedReceiver):
     def pause_writing(self) -> None:
         """The client reads its answers too slowly: read no more of its calls."""
         self._connection.sender.pause()
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
+        self.turn.read(False)
         self._stall.start()
 
     def resume_writing(self) -> None:
         """The client has read most of them."""
         if not self._closing:
             self._stall.resumed()
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+        self.turn.read(True)
         self._connection.sender.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -277,6 +279,7 @@ class _Connection(SharedReceiver):
             return
         self._closing = self._silent = True
         self._waited_for = not self._connection.closed  # a client that broke a rule is not
+        self.turn.read(self._waited_for)
         self._connection.connection_lost()
         self._batch.flush()
         with contextlib.suppress(OSError):  # the client is gone

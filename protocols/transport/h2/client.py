@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from interlingua.protocols.transport.h2.connection import H2Connection
+from interlingua.protocols.transport.h2.flood import BURST, DATA_CREDIT, REQUEST_CREDIT
 from interlingua.protocols.transport.h2.frame_reader import FRAME_BYTES
 from interlingua.protocols.transport.h2.frames import (
     DEFAULT_WINDOW,
@@ -109,6 +110,9 @@ class ClientConnection(H2Connection[H, S]):
         self.last_id += 2 if self.last_id else 1
         stream.id = self.last_id
         stream.send_window = self.sender.initial_window
+        guard = self.guard
+        if guard.tokens < BURST:
+            guard.tokens += REQUEST_CREDIT
         self.streams[stream.id] = stream
 
     def release(self, stream: Stream) -> None:
@@ -118,7 +122,9 @@ class ClientConnection(H2Connection[H, S]):
                 self.sender.forget(stream)
             else:
                 self.sender.reset(stream, Code.NO_ERROR)
-            self._guard.idle_frames = self._guard.resets = 0
+            guard = self.guard
+            if guard.tokens < BURST:
+                guard.tokens += DATA_CREDIT
             self.on_freed()
 
     def cancel(self, stream: Stream, code: Code = Code.CANCEL) -> None:
@@ -165,9 +171,12 @@ class ClientConnection(H2Connection[H, S]):
         stream = self.streams.get(number)
         if stream is not None:
             self.answered += 1
+            self.guard.tokens -= 1  # interim answers may come without end
+            if self.guard.tokens < 0:
+                self.guard.idle_frame(0)
             stream.half_closed_remote = ended
             stream.headers_received(headers, ended)
         elif number > self.last_id:
             raise H2Error(Code.PROTOCOL_ERROR, f"HEADERS on stream {number}, which is not open")
         else:
-            self._guard.idle_frame()
+            self.guard.idle_frame()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from interlingua.protocols.transport.h2.flood import FloodGuard
+from interlingua.protocols.transport.h2.flood import IDLE_COST, SMALL_BYTES, WINDOW_COST, FloodGuard
 from interlingua.protocols.transport.h2.frame_reader import FrameReader
 from interlingua.protocols.transport.h2.frames import (
     ACK,
@@ -42,6 +42,9 @@ from interlingua.protocols.transport.h2.hpack import FieldLines
 from interlingua.protocols.transport.h2.sender import Sender
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.wire import Buffer
+
+_STREAMS_PER_TOKEN = 8
+"""SETTINGS may change the windows of every stream: as many cost a token more."""
 
 _TEXT_BYTES = 200
 """How much of the text of a GOAWAY is read."""
@@ -73,11 +76,11 @@ class H2Connection(Generic[H, S]):
     ) -> None:
         self._write = write
         self._headers = HeaderDecoder(interpret)
-        self._guard = FloodGuard()
-        self.frames = FrameReader(self, self._guard, preface)
+        self.guard = FloodGuard()
+        self.frames = FrameReader(self, self.guard, preface)
         self._stream_window, self._connection_window = stream_window, connection_window
         self.streams: dict[int, S] = {}
-        self.sender = Sender(write, self.streams, self._guard)
+        self.sender = Sender(write, self.streams, self.guard)
         self.closed = False
         self.preface_received = False
         self.ping_pending = False
@@ -159,6 +162,11 @@ class H2Connection(Generic[H, S]):
     def on_data_frame(self, number: int, size: int) -> Stream | None:
         """Account for a DATA frame in both windows, and give the peer back what it has used (RFC 9113,
         6.9.1)."""
+        guard = self.guard
+        if size < SMALL_BYTES:
+            guard.tokens -= 1
+            if guard.tokens < 0:
+                guard.idle_frame(0)
         self._received += size
         if self._received >= self._connection_window // 2:
             if self._received > self._connection_window:
@@ -169,8 +177,8 @@ class H2Connection(Generic[H, S]):
         if stream is None:
             if number > self.last_id or not number & 1:
                 raise H2Error(Code.PROTOCOL_ERROR, f"data on stream {number}, which is not open")
-            if not size:  # other frames were under way when the stream closed, however small they are
-                self._guard.idle_frame()
+            if not size:
+                guard.idle_frame(IDLE_COST - 1)
             return None
         if stream.half_closed_remote:
             self.reset_stream(stream, Code.STREAM_CLOSED)  # RFC 9113, 5.1
@@ -189,7 +197,7 @@ class H2Connection(Generic[H, S]):
     def on_data(self, stream: Stream, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """Hand data to its stream."""
         if start == stop and not ended:
-            self._guard.idle_frame()
+            self.guard.idle_frame(IDLE_COST - 1)
         if ended and stream.body_left:
             self.reset_stream(stream, Code.PROTOCOL_ERROR)  # RFC 9113, 8.1.1
             return
@@ -204,7 +212,7 @@ class H2Connection(Generic[H, S]):
         """Any other frame; unknown types are ignored (RFC 9113, 5.5)."""
         handler = _CONTROL.get(kind)
         if handler is None:
-            self._guard.idle_frame()
+            self.guard.idle_frame()
         else:
             handler(self, payload, flags, number)
 
@@ -214,7 +222,7 @@ class H2Connection(Generic[H, S]):
             raise H2Error(Code.PROTOCOL_ERROR, "PRIORITY on stream 0")
         if len(payload) != 5:
             raise H2Error(Code.FRAME_SIZE_ERROR, "PRIORITY is not five bytes long")
-        self._guard.idle_frame()
+        self.guard.idle_frame()
 
     def _rst_stream(self, payload: bytes, flags: int, number: int) -> None:
         """RFC 9113, 6.4."""
@@ -224,12 +232,12 @@ class H2Connection(Generic[H, S]):
             raise H2Error(Code.PROTOCOL_ERROR, f"RST_STREAM on stream {number}, which is not open")
         stream = self.streams.get(number)
         if stream is None:  # it has ended meanwhile
-            self._guard.reset()
+            self.guard.idle_frame(1)
             return
         self.sender.forget(stream)
         stream.on_reset(int.from_bytes(payload, "big"))
         self.on_freed()
-        self._guard.reset()
+        self.guard.reset()
 
     def _settings(self, payload: bytes, flags: int, number: int) -> None:
         """RFC 9113, 6.5."""
@@ -237,7 +245,7 @@ class H2Connection(Generic[H, S]):
             raise H2Error(Code.PROTOCOL_ERROR, f"SETTINGS on stream {number}")
         if len(payload) % 6 or (flags & ACK and payload):
             raise H2Error(Code.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
-        self._guard.idle_frame()
+        self.guard.idle_frame(IDLE_COST + len(self.streams) // _STREAMS_PER_TOKEN)
         if flags & ACK:
             return
         sender = self.sender
@@ -266,7 +274,7 @@ class H2Connection(Generic[H, S]):
             raise H2Error(Code.PROTOCOL_ERROR, f"PING on stream {number}")
         if len(payload) != 8:
             raise H2Error(Code.FRAME_SIZE_ERROR, "PING is not eight bytes long")
-        self._guard.idle_frame()
+        self.guard.idle_frame()
         if flags & ACK:
             self.ping_pending = False
         else:
@@ -278,7 +286,7 @@ class H2Connection(Generic[H, S]):
             raise H2Error(Code.PROTOCOL_ERROR, f"GOAWAY on stream {number}")
         if len(payload) < 8:
             raise H2Error(Code.FRAME_SIZE_ERROR, "GOAWAY is shorter than eight bytes")
-        self._guard.idle_frame()
+        self.guard.idle_frame()
         last, code = int.from_bytes(payload[:4], "big") & MAX_STREAM_ID, int.from_bytes(payload[4:8], "big")
         self.on_goaway(last, code, payload[8 : 8 + _TEXT_BYTES].decode(errors="replace"))
 
@@ -286,7 +294,10 @@ class H2Connection(Generic[H, S]):
         """RFC 9113, 6.9."""
         if len(payload) != 4:
             raise H2Error(Code.FRAME_SIZE_ERROR, "WINDOW_UPDATE is not four bytes long")
-        sender = self.sender
+        sender, guard = self.sender, self.guard
+        guard.tokens -= WINDOW_COST
+        if guard.tokens < 0:
+            guard.idle_frame(0)
         size = int.from_bytes(payload, "big") & MAX_WINDOW
         if not number:
             if not size:
@@ -314,7 +325,7 @@ class H2Connection(Generic[H, S]):
         self.sender.reset(stream, code)
         stream.on_reset(code)
         self.on_freed()
-        self._guard.reset()
+        self.guard.reset()
 
 
 _CONTROL = {

@@ -2,7 +2,7 @@
 
 Contract: DATA is handed over as it arrives, without padding, so that a large frame is never buffered; field
 blocks and all other frames are handed over whole, and are limited in size. A malformed frame raises
-``H2Error``.
+``H2Error``. So many frames are handed over at once, and the others with the next call (``transport.turns``).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from interlingua.protocols.transport.h2.frames import (
     H2Error,
 )
 from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.transport.turns import TURN_FRAMES
 from interlingua.protocols.wire import Buffer
 
 MAX_FIELD_BLOCK = 1 << 18
@@ -37,6 +38,10 @@ FRAME_BYTES = 1 << 20
 """SETTINGS_MAX_FRAME_SIZE: the largest frame a peer may send (RFC 9113, 4.2)."""
 
 _MAX_CONTROL = MAX_FIELD_BLOCK + 256
+
+_HEADERS_COST, _COST_BYTES = 8, 64
+"""As how many frames a field block counts in a turn, since it may begin a call; and once more for so many
+bytes of it."""
 
 _DIRECT_BYTES = 1 << 16
 """The least that a DATA frame must lack to be received into its message's buffer."""
@@ -78,6 +83,10 @@ class FrameReader:
         self._preface = preface
         self._preface_read = False
         self._rest = b""
+        self.extra = 0
+        """As how many more frames what was handed over counts in this turn, set by who took it."""
+        self.pending = False
+        """Whether frames that have arrived wait for the next :meth:`feed`, which may bring no data."""
         # the DATA frame under way, or the frame to be skipped: bytes still to come, and the stream that takes
         # them
         self._left = self._padding = 0
@@ -94,7 +103,11 @@ class FrameReader:
         if self._rest:
             data = self._rest + data
             self._rest = b""
+        self.pending = False
         position = self._cut(data)
+        if self.extra > TURN_FRAMES:
+            self.pending = True
+        self.extra = 0
         if position < len(data) and not self._handler.closed:
             self._rest = bytes(data[position:] if position else data)
 
@@ -116,8 +129,8 @@ class FrameReader:
         self._left -= count
 
     def _cut(self, data: Buffer) -> int:
-        """Handle whole frames, and DATA as it arrives: up to which position."""
-        handler, end, position = self._handler, len(data), 0
+        """Handle whole frames, and DATA as it arrives, as many as in one turn: up to which position."""
+        handler, end, position, left = self._handler, len(data), 0, TURN_FRAMES
         view = memoryview(data)
         if not self._preface_read:
             position = self._read_preface(data)
@@ -126,6 +139,10 @@ class FrameReader:
         if self._left:
             position = self._resume(data, position, end)
         while end - position >= HEADER_BYTES and not handler.closed:
+            if left <= 0:
+                self.pending = True
+                break
+            left -= 1
             upper, lower, kind, flags, number = HEADER.unpack_from(data, position)
             number &= MAX_STREAM_ID  # the highest bit is reserved (4.1)
             size = upper << 8 | lower
@@ -144,6 +161,9 @@ class FrameReader:
                     sink.filled = after
                 else:
                     handler.on_data(stream, data, start, stop, bool(flags & END_STREAM))
+                    if self.extra:
+                        left -= self.extra
+                        self.extra = 0
             elif size > FRAME_BYTES:
                 raise H2Error(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")  # 4.2
             elif kind == DATA:
@@ -160,7 +180,7 @@ class FrameReader:
                 break
             else:
                 position = stop
-                self._whole(kind, flags, number, bytes(data[start:stop]))
+                left -= self._whole(kind, flags, number, bytes(data[start:stop]))
         return position
 
     def _read_preface(self, data: Buffer) -> int:
@@ -181,33 +201,36 @@ class FrameReader:
             raise H2Error(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
         return len(preface)
 
-    def _whole(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        """A frame other than DATA."""
+    def _whole(self, kind: int, flags: int, number: int, payload: bytes) -> int:
+        """A frame other than DATA. Returns as how many more frames it counts in a turn."""
         if kind == HEADERS:
             if not number & 1:
                 raise H2Error(Code.PROTOCOL_ERROR, f"HEADERS on stream {number}")
             if flags & (PADDED | PRIORITY_FIELDS):
                 payload = _field_block(payload, flags)
-            if flags & END_HEADERS:
-                self._handler.on_field_block(payload, bool(flags & END_STREAM), number)
-            else:
+            if not flags & END_HEADERS:
                 self._block = bytearray(payload)
                 self._block_stream, self._block_ends = number, bool(flags & END_STREAM)
-        elif kind == CONTINUATION:
-            self._continue(flags, number, payload)
-        else:
-            self._handler.on_control(kind, flags, number, payload)
+                return 0
+            self._handler.on_field_block(payload, bool(flags & END_STREAM), number)
+            return _HEADERS_COST + len(payload) // _COST_BYTES
+        if kind == CONTINUATION:
+            return self._continue(flags, number, payload)
+        self._handler.on_control(kind, flags, number, payload)
+        return 0
 
-    def _continue(self, flags: int, number: int, payload: bytes) -> None:
+    def _continue(self, flags: int, number: int, payload: bytes) -> int:
         if not self._block_stream:
             raise H2Error(Code.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
         self._guard.idle_frame()
         self._block += payload
         if len(self._block) > MAX_FIELD_BLOCK:
             raise H2Error(Code.ENHANCE_YOUR_CALM, f"a field block of more than {MAX_FIELD_BLOCK} bytes")
-        if flags & END_HEADERS:
-            block, self._block, self._block_stream = bytes(self._block), bytearray(), 0
-            self._handler.on_field_block(block, self._block_ends, number)
+        if not flags & END_HEADERS:
+            return 0
+        block, self._block, self._block_stream = bytes(self._block), bytearray(), 0
+        self._handler.on_field_block(block, self._block_ends, number)
+        return _HEADERS_COST + len(block) // _COST_BYTES
 
     def _begin_data(self, data: Buffer, start: int, end: int, size: int, flags: int, number: int) -> int:
         """A DATA frame that is padded or not complete: up to which position it is here."""

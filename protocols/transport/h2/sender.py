@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from interlingua.protocols.transport.h2.flood import FloodGuard
+from interlingua.protocols.transport.h2.flood import BURST, DATA_CREDIT, FloodGuard
 from interlingua.protocols.transport.h2.frames import (
     DEFAULT_FRAME_BYTES,
     DEFAULT_WINDOW,
@@ -185,7 +185,8 @@ class Sender(Generic[S]):
     def _send_data(self, stream: Stream, size: int) -> None:
         stream.send_window -= size
         self.window -= size
-        self._guard.idle_frames = self._guard.resets = 0
+        if self._guard.tokens < BURST:
+            self._guard.tokens += DATA_CREDIT
         ends = stream.ending and size == stream.queued and not stream.trailers
         number, largest = stream.id, self.max_frame_size
         full = data_header(largest, number)
@@ -222,7 +223,8 @@ class Sender(Generic[S]):
         """Our message is complete. An answer, which has trailers, closes its stream: RST_STREAM stops
         the client from sending a request that is not complete (RFC 9113, 8.1)."""
         stream.half_closed_local = True
-        self._guard.idle_frames = self._guard.resets = 0
+        if self._guard.tokens < BURST:
+            self._guard.tokens += DATA_CREDIT
         if stream.trailers:
             stream.closed = True
             self._streams.pop(stream.id, None)

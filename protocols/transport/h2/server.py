@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from interlingua.protocols.transport.h2.connection import H2Connection
 from interlingua.protocols.transport.h2.fields import fit_trailers
+from interlingua.protocols.transport.h2.flood import BURST, REQUEST_CREDIT
 from interlingua.protocols.transport.h2.frame_reader import FRAME_BYTES, NotHttp2Error
 from interlingua.protocols.transport.h2.frames import (
     DEFAULT_WINDOW,
@@ -107,22 +108,26 @@ class ServerConnection(H2Connection[H, Stream]):
             return
         if len(self.streams) + self.reset_at_work >= MAX_STREAMS:
             self.sender.reject(number, Code.REFUSED_STREAM)  # RFC 9113, 5.1.2
-            self._guard.reset()
+            self.guard.refused(len(block))
             return
         stream = self._accept(self, number, headers, ended)
-        if stream is not None:
-            self.streams[number] = stream
-            if ended and stream.body_left:
-                self.reset_stream(stream, Code.PROTOCOL_ERROR)  # RFC 9113, 8.1.1
-            elif ended:
-                stream.data_received(b"", 0, 0, True)
+        if stream is None:
+            self.guard.refused(len(block))
+            return
+        if self.guard.tokens < BURST:
+            self.guard.tokens += REQUEST_CREDIT
+        self.streams[number] = stream
+        if ended and stream.body_left:
+            self.reset_stream(stream, Code.PROTOCOL_ERROR)  # RFC 9113, 8.1.1
+        elif ended:
+            stream.data_received(b"", 0, 0, True)
 
     def _trailers(self, number: int, fields: FieldLines, ended: bool) -> None:
         stream = self.streams.get(number)
         if stream is None:
             if number <= self._refuse_after and number not in self.sender.cut:  # RFC 9113, 5.1 and 5.1.1
                 raise H2Error(Code.PROTOCOL_ERROR, f"HEADERS on stream {number}, which is closed")
-            self._guard.idle_frame()
+            self.guard.idle_frame()
         elif stream.half_closed_remote:
             self.reset_stream(stream, Code.STREAM_CLOSED)  # RFC 9113, 5.1
         elif not ended or stream.body_left or not fit_trailers(fields):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import AsyncIterator, Callable, Sequence
-from time import monotonic
 from typing import cast
 
 from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
@@ -17,7 +16,7 @@ from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reply_headers import ReplyHeaders
 from interlingua.protocols.transport.http1.reply_reader import BODY, IDLE, ReplyReader
 from interlingua.protocols.transport.sockets import send_at_once
-from interlingua.protocols.transport.turns import SMALL_BYTES, TURN_SECS, end_turn
+from interlingua.protocols.transport.turns import SMALL_BYTES, TURN_BYTES, Turn
 from interlingua.protocols.transport.writes import JOINED_BYTES, write_pieces
 from interlingua.protocols.wire import Buffer
 
@@ -54,6 +53,7 @@ class HttpClientConnection(asyncio.Protocol):
         self._fault: Exception | None = None  # what ended the connection
         self._writable: asyncio.Future[None] | None = None
         self._sending: asyncio.Task[None] | None = None
+        self._received = 0  # in this turn
         self._busy = self._streamed = self._direct = self._held = False
 
     # called by the event loop
@@ -61,6 +61,7 @@ class HttpClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The server has accepted it."""
         self._transport = cast("asyncio.Transport", transport)
+        self._turn = Turn(self._loop, self._transport, self._begin_turn)
         send_at_once(transport)
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket").fileno(), _INPUT)
@@ -71,7 +72,7 @@ class HttpClientConnection(asyncio.Protocol):
             self.abort()
             return
         self.heard = True
-        received, reader = monotonic(), self.reader
+        reader = self.reader
         begun = reader.state is BODY
         try:
             reader.receive(data)
@@ -81,8 +82,22 @@ class HttpClientConnection(asyncio.Protocol):
             self._fail(self._errors.broken_off() if begun else self._errors.foreign(str(error)))
         else:
             self._advance()
-        if len(data) > SMALL_BYTES and monotonic() - received > TURN_SECS:
-            end_turn(self._loop, self._transport, lambda: not self._held)
+        if reader.pending:
+            self._turn.end()
+        if len(data) > SMALL_BYTES:
+            self._count(len(data))
+
+    def _count(self, received: int) -> None:
+        """End the turn after so many bytes."""
+        self._received += received
+        if self._received >= TURN_BYTES:
+            self._received = 0
+            self._turn.end()
+
+    def _begin_turn(self) -> None:
+        """It is this connection's turn again."""
+        if self.reader.pending:
+            self.data_received(b"")
 
     def eof_received(self) -> None:
         """The server has closed its side, which may end an answer."""
@@ -120,6 +135,7 @@ class HttpClientConnection(asyncio.Protocol):
     def body_received(self, count: int) -> None:
         """See ``BodyOwner``."""
         self.reader.body_filled(count)
+        self._count(count)
         if self.reader.complete:
             self._advance()
 
@@ -192,7 +208,7 @@ class HttpClientConnection(asyncio.Protocol):
             self._deliver()
             if self._waiter is None and reader.untaken > _HELD_BYTES and not self._held:
                 self._held = True
-                self._transport.pause_reading()
+                self._turn.read(False)
         elif reader.complete:
             if self._limit is not None and len(reader.body) > self._limit:
                 self._fail(self._errors.too_large(len(reader.body)))
@@ -216,8 +232,7 @@ class HttpClientConnection(asyncio.Protocol):
         body: Buffer = reader.take() if self._streamed else reader.body
         if self._held:
             self._held = False
-            if not self._transport.is_closing():
-                self._transport.resume_reading()
+            self._turn.read(True)
         if self._fault is not None and not (self._streamed and body):
             self._waiter = None
             waiter.set_exception(self._fault)

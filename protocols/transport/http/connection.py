@@ -19,17 +19,18 @@ from interlingua.protocols.transport.http.engine import (
     Settings,
     badly_framed,
     request_too_large,
+    small_chunks,
     stalled,
     within,
 )
 from interlingua.protocols.transport.http.writer import AnswerWriter
 from interlingua.protocols.transport.http1.answer import WHOLE, text_answer
-from interlingua.protocols.transport.http1.body import BodyError
+from interlingua.protocols.transport.http1.body import BodyError, SmallChunksError
 from interlingua.protocols.transport.http1.headers import HeadersError, RequestHeaders
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD, RequestReader
 from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
-from interlingua.protocols.transport.turns import SMALL_BYTES, TURN_SECS, end_turn
+from interlingua.protocols.transport.turns import SMALL_BYTES, TURN_BYTES, Turn
 from interlingua.protocols.wire import NO_PARAMS, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import CancelToken, Context, InferenceError
 
@@ -53,7 +54,7 @@ class HttpConnection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.Future[None] | None = None  # the task waits on it for a request
         self._timer: asyncio.TimerHandle | None = None
-        self._reading = True
+        self._received = 0  # in this turn
         self._answering = self._half_closed = self._direct = False
 
     # called by the event loop
@@ -62,6 +63,7 @@ class HttpConnection(asyncio.Protocol):
         """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
+        self._turn = Turn(self._loop, self._transport, self._begin_turn)
         self._writer = AnswerWriter(self._transport, self._settings.stall_secs)
         send_at_once(transport)
         self._peer = client_host(transport)
@@ -70,7 +72,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read headers or a body, or keep what precedes the answer."""
-        received, reader = monotonic(), self._reader
+        reader = self._reader
         state = reader.state
         if state is IDLE:
             self._begin(data)
@@ -79,11 +81,9 @@ class HttpConnection(asyncio.Protocol):
             self._read_body(data)
         elif state is not CLOSED:  # then it is thrown away, so that the client gets to its answer
             reader.receive(data)
-            if self._reading:
-                self._reading = False
-                self._transport.pause_reading()
-        if len(data) > SMALL_BYTES and monotonic() - received > TURN_SECS:
-            end_turn(self._loop, self._transport, lambda: self._reading)
+            self._turn.read(False)
+        if len(data) > SMALL_BYTES:
+            self._count(len(data))
 
     def eof_received(self) -> bool:
         """The client has closed its side. Whether the connection stays open, for an answer and no longer."""
@@ -212,6 +212,7 @@ class HttpConnection(asyncio.Protocol):
         reader, request = self._reader, self._request
         assert request is not None, "a body has a request"  # noqa: S101
         reader.body_filled(count)
+        self._count(count)
         if reader.state is BODY:
             self._expires = monotonic() + self._settings.stall_secs
             return
@@ -230,9 +231,12 @@ class HttpConnection(asyncio.Protocol):
         assert request is not None, "a body has a request"  # noqa: S101
         try:
             size = reader.read_body(data)
-        except BodyError:
-            self._refuse(request, badly_framed())
+        except BodyError as fault:
+            small = isinstance(fault, SmallChunksError)
+            self._refuse(request, small_chunks() if small else badly_framed())
             return
+        if reader.state is BODY and reader.pending:
+            self._turn.end()
         limit = request.max_body_bytes
         if limit is not None and size > limit and self._early is None:
             if reader.state is BODY:
@@ -242,6 +246,18 @@ class HttpConnection(asyncio.Protocol):
         if reader.state is ANSWERING:
             request.body, self._expires = reader.body, math.inf
             self._wake()
+
+    def _count(self, received: int) -> None:
+        """End the turn after so many bytes."""
+        self._received += received
+        if self._received >= TURN_BYTES:
+            self._received = 0
+            self._turn.end()
+
+    def _begin_turn(self) -> None:
+        """It is this connection's turn again."""
+        if self._reader.state is BODY and self._reader.pending:
+            self._read_body()
 
     def _refuse(self, request: HttpRequest, error: InferenceError) -> None:
         """Answer the request whose body is arriving with ``error``."""
@@ -340,8 +356,8 @@ class HttpConnection(asyncio.Protocol):
         if self._reader.state not in _COMPLETE:
             if self._half_closed:
                 self._end()
-            elif not self._reading:
-                self._read_on()
+            elif not self._turn.reading:
+                self._turn.read(True)
 
     def _fault(self, request: HttpRequest) -> HttpAnswer:
         """The answer if the handler raises, which it must not. The connection ends with it."""
@@ -368,13 +384,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._transport.write_eof()
         self._timer = self._loop.call_later(self._settings.linger_secs, self._transport.close)
-        if not self._reading:
-            self._read_on()
-
-    def _read_on(self) -> None:
-        if not self._transport.is_closing():
-            self._reading = True
-            self._transport.resume_reading()
+        self._turn.read(True)
 
     def _give_up(self) -> None:
         """The time of a half-closed client is over. Only a write would show whether it still reads."""

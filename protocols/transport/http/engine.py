@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from interlingua.protocols.transport.http1.answer import WHOLE, total_size
+from interlingua.protocols.transport.http1.body import SMALL_CHUNK_BYTES, SMALL_CHUNKS_PER_SEC
 from interlingua.protocols.transport.listener import HALF_CLOSED_SECS, IDLE_SECS, LINGER_SECS, STALL_SECS
 from interlingua.protocols.wire import HttpAnswer, HttpHandler, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError
@@ -71,6 +72,15 @@ def stalled(secs: float) -> InferenceError:
 def badly_framed() -> InferenceError:
     """The error for a malformed chunked body."""
     return InferenceError(ErrorCode.MALFORMED, "the request body is not framed as HTTP")
+
+
+def small_chunks() -> InferenceError:
+    """The error for a chunked body in pieces that cost more than they carry."""
+    return InferenceError(
+        ErrorCode.MALFORMED,
+        f"the request body has more than {SMALL_CHUNKS_PER_SEC} chunks per second of less than "
+        f"{SMALL_CHUNK_BYTES} bytes",
+    )
 
 
 def _too_large(what: str, size: int, key: str, limit: int | None) -> InferenceError:

@@ -11,7 +11,9 @@ import re
 
 import numpy as np
 
+from interlingua.protocols.transport.allowance import Allowance
 from interlingua.protocols.transport.http1.headers import NAME
+from interlingua.protocols.transport.turns import TURN_FRAMES
 from interlingua.protocols.wire import Buffer
 
 _JOINED_BYTES = 1 << 16
@@ -37,8 +39,27 @@ _TRAILER_LINE = re.compile(rf"{NAME}:[^\x00-\x08\x0a-\x1f\x7f]*".encode())
 _SMALL_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,3})\r\n").match
 
 
+_LINE_COST = 4
+"""As how many small chunks one counts in a turn that is not read by the pattern above."""
+
+SMALL_CHUNK_BYTES = 64
+"""A chunk with fewer bytes is small."""
+
+SMALL_CHUNKS, SMALL_CHUNKS_PER_SEC = 20_000, 2_000
+"""How many small chunks a client may send at once, and per second: many times what a sensor writes."""
+
+
 class BodyError(ValueError):
     """The chunked coding of a body is malformed (RFC 9112, 7.1)."""
+
+
+class SmallChunksError(BodyError):
+    """A body has more small chunks than allowed."""
+
+
+def small_chunks() -> Allowance:
+    """How many small chunks one client may send."""
+    return Allowance(SMALL_CHUNKS, SMALL_CHUNKS_PER_SEC)
 
 
 def body_in(data: bytes | bytearray, at: int, length: int) -> Buffer:
@@ -171,9 +192,11 @@ class UnchunkedBody:
 
 
 class ChunkedBody:
-    """A chunked body (RFC 9112, 7.1). Extensions and trailers are checked and ignored."""
+    """A chunked body (RFC 9112, 7.1). Extensions and trailers are checked and ignored. ``allowance`` bounds its
+    small chunks; None does not."""
 
-    def __init__(self) -> None:
+    def __init__(self, allowance: Allowance | None = None) -> None:
+        self._allowance = allowance
         self._pieces = _Pieces()
         self._line = bytearray()
         self._left = 0
@@ -195,11 +218,17 @@ class ChunkedBody:
         return self._pieces.size + max(self._left - 2, 0)
 
     def feed(self, data: bytes | bytearray, at: int) -> int:
-        """Take the bytes of the body from ``data[at:]``. Returns where they end. Raises ``BodyError``."""
+        """Take the bytes of the body from ``data[at:]``, as many chunks as in one turn (``transport.turns``).
+        Returns where they end. Raises ``BodyError``."""
+        turn = TURN_FRAMES
         if not self._left and not self._line and self._trailer_bytes is None:
-            at = self._small_chunks(data, at)
-        while at < len(data) and not self.complete:
-            at = self._chunk(data, at) if self._left else self._next_line(data, at)
+            at, turn = self._small_chunks(data, at, turn)
+        while at < len(data) and not self.complete and turn > 0:
+            if self._left:
+                at = self._chunk(data, at)
+            else:
+                at = self._next_line(data, at)
+                turn -= _LINE_COST
         return at
 
     def whole(self) -> bytes:
@@ -210,19 +239,28 @@ class ChunkedBody:
         """The bytes that have arrived since the last time."""
         return self._pieces.take()
 
-    def _small_chunks(self, data: bytes | bytearray, at: int) -> int:
-        """Read the small chunks at ``at`` that are complete: a peer may send thousands at once."""
-        gathered = bytearray()
-        while found := _SMALL_CHUNK(data, at):
+    def _small_chunks(self, data: bytes | bytearray, at: int, turn: int) -> tuple[int, int]:
+        """Read up to ``turn`` of the small chunks at ``at`` that are complete: a peer may send thousands at
+        once. Returns where they end, and how many are left in this turn."""
+        gathered, small = bytearray(), 0
+        while turn and (found := _SMALL_CHUNK(data, at)):
             begin = found.end()
-            end = begin + int(found[1], 16)
+            size = int(found[1], 16)
+            end = begin + size
             if data[end : end + 2] != b"\r\n" or end == begin:
                 break
             gathered += data[begin:end]
             at = end + 2
+            turn -= 1
+            small += size < SMALL_CHUNK_BYTES
         if gathered:
             self._pieces.add(gathered)
-        return at
+            self._spend(small)
+        return at, turn
+
+    def _spend(self, small: int) -> None:
+        if small and self._allowance is not None and not self._allowance.spend(small):
+            raise SmallChunksError(f"more than {SMALL_CHUNKS_PER_SEC} chunks per second are too small")
 
     def _chunk(self, data: bytes | bytearray, at: int) -> int:
         wanted = self._left - 2
@@ -265,5 +303,6 @@ class ChunkedBody:
         size = int(found[1], 16)
         if size:
             self._left = size + 2
+            self._spend(size < SMALL_CHUNK_BYTES)
         else:
             self._trailer_bytes = 0

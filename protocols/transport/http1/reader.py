@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import enum
 
-from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody, body_in
+from interlingua.protocols.transport.allowance import Allowance
+from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody, body_in, small_chunks
 from interlingua.protocols.transport.http1.headers import (
     END,
     HeaderProbe,
@@ -86,7 +87,17 @@ TRANSITIONS: dict[ReadState, dict[ReadEvent, ReadState]] = {
 class RequestReader:
     """``headers`` are those of the current request, ``body`` its body in state ANSWERING."""
 
-    __slots__ = ("_accept_te_with_length", "_at", "_body", "_data", "_probe", "body", "headers", "state")
+    __slots__ = (
+        "_accept_te_with_length",
+        "_allowance",
+        "_at",
+        "_body",
+        "_data",
+        "_probe",
+        "body",
+        "headers",
+        "state",
+    )
 
     def __init__(self, accept_te_with_length: bool = False) -> None:
         self.state = IDLE
@@ -95,6 +106,7 @@ class RequestReader:
         self._accept_te_with_length = accept_te_with_length
         self._probe: HeaderProbe | None = None
         self._body: SizedBody | ChunkedBody | None = None
+        self._allowance: Allowance | None = None
         # the input that is not read yet is _data[_at:]
         self._data: bytes | bytearray = b""
         self._at = 0
@@ -139,14 +151,15 @@ class RequestReader:
             at += length
             self.state = TRANSITIONS[self.state][REQUEST]
         else:
-            self._body = ChunkedBody() if length < 0 else SizedBody(length)
+            self._body = self._chunked_body() if length < 0 else SizedBody(length)
             self.state = TRANSITIONS[self.state][HEADERS]
         self._data, self._at = (b"", 0) if at == len(data) else (data, at)
         return headers
 
     def read_body(self, data: bytes = b"") -> int:
         """In state BODY, go on with ``data``: the size of the body, as far as it is known. The state is
-        ANSWERING once it is complete. Raises ``BodyError``."""
+        ANSWERING once it is complete; until then, ``pending`` input is for the next turn. Raises
+        ``BodyError``."""
         body = self._body
         assert body is not None, "in state BODY there is one"  # noqa: S101
         if data:  # to receive nothing would copy what is here
@@ -193,6 +206,11 @@ class RequestReader:
         """Read no more requests, and drop what has arrived."""
         self.state = TRANSITIONS[self.state][CLOSE]
         self._body, self._data, self._at = None, b"", 0
+
+    def _chunked_body(self) -> ChunkedBody:
+        if self._allowance is None:  # of all bodies of the connection
+            self._allowance = small_chunks()
+        return ChunkedBody(self._allowance)
 
     def _end_body(self, body: SizedBody | ChunkedBody) -> None:
         self.body, self._body = body.whole(), None

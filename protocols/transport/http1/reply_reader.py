@@ -87,6 +87,7 @@ class ReplyReader:
         "body",
         "complete",
         "headers",
+        "pending",
         "state",
     )
 
@@ -97,6 +98,8 @@ class ReplyReader:
         self.complete = False
         self._body: SizedBody | ChunkedBody | UnchunkedBody | None = None
         self._data = bytearray()  # an incomplete header section
+        self.pending = b""
+        """The part of a body that has arrived for the next :meth:`receive`, which may bring no data."""
         self._probe: HeaderProbe | None = None
         self._repeated: RepeatedReply | None = None
         self._interim = self._taken = 0
@@ -114,6 +117,8 @@ class ReplyReader:
         if self.state is HEADERS:
             surplus = self._read_headers(data)
         elif self.state is BODY:
+            if self.pending:
+                data, self.pending = self.pending + data, b""
             surplus = self._feed(data, 0)
         if surplus:  # an answer to no request
             self.state = REPLY_TRANSITIONS[self.state][FAULT]
@@ -220,7 +225,10 @@ class ReplyReader:
         at = body.feed(data, at)
         if body.complete:
             self._complete()
-        return at < len(data)
+            return at < len(data)
+        if at < len(data):
+            self.pending = bytes(data[at:])
+        return False
 
     def _complete(self) -> None:
         body = self._body

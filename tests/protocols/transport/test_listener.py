@@ -105,6 +105,3 @@ def test_a_backlog_is_bounded_by_number_and_size() -> None:
     assert not backlog.accepts
     backlog.requests, backlog.writable = 0, False
     assert not backlog.accepts
-    for read in (True, False, False, True):
-        backlog.update(read)
-    assert transport.reading == [False, True]

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from interlingua.protocols.transport import received
+from interlingua.protocols.transport import received, turns
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.clients import client_of
+from interlingua.protocols.transport.framed import server as framed_server
+from interlingua.protocols.transport.h2 import frame_reader
 from interlingua.protocols.transport.http import client_connection, connection
-from interlingua.protocols.transport.turns import end_turn
+from interlingua.protocols.transport.http1 import body as http1_body
+from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.wire import BrpcRequest, GrpcRequest, HttpCall
 from tests.protocols.transport.brpc.test_server import serving
 from tests.standins.brpc_frames import SERVICE
@@ -32,30 +35,99 @@ class Transport:
         self.calls.append("resume")
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-async def test_reading_goes_on_in_the_next_turn_if_it_is_wanted(wanted: bool) -> None:
-    transport: Any = Transport()
-    end_turn(asyncio.get_running_loop(), transport, lambda: wanted)
-    assert transport.calls == ["pause"]
-    await asyncio.sleep(0)
-    assert transport.calls == ["pause", "resume"][: 1 + wanted]
+class Owner:
+    """A connection with ``left`` parts of input to be handled, each in a turn."""
+
+    def __init__(self, left: int, log: list[Owner]) -> None:
+        self.transport: Any = Transport()
+        self.left = left
+        self.log = log
+        self.turn = Turn(asyncio.get_running_loop(), self.transport, self.go_on)
+
+    def go_on(self) -> None:
+        self.log.append(self)
+        self.left -= 1
+        if self.left > 0:
+            self.turn.end()
+
+
+async def turned(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_reading_goes_on_after_the_turn_if_it_is_wanted() -> None:
+    owner = Owner(2, [])
+    owner.turn.end()
+    owner.turn.end()
+    assert (owner.turn.waiting, owner.transport.calls) == (True, ["pause"])
+    await turned(1)
+    assert (owner.turn.waiting, owner.transport.calls) == (True, ["pause"])
+    await turned(1)
+    assert (owner.turn.waiting, owner.transport.calls) == (False, ["pause", "resume"])
+    assert len(owner.log) == 2
+
+
+async def test_both_the_owner_and_its_turn_must_permit_to_read() -> None:
+    owner = Owner(1, [])
+    owner.turn.read(False)
+    owner.turn.end()
+    await turned(2)
+    assert owner.transport.calls == ["pause"]
+    owner.turn.end()
+    owner.turn.read(True)
+    assert owner.transport.calls == ["pause"]
+    await turned(2)
+    assert owner.transport.calls == ["pause", "resume"]
 
 
 async def test_a_connection_that_closes_meanwhile_is_left_alone() -> None:
-    transport: Any = Transport()
-    end_turn(asyncio.get_running_loop(), transport, lambda: True)
-    transport.closing = True
-    await asyncio.sleep(0)
-    end_turn(asyncio.get_running_loop(), transport, lambda: True)
-    assert transport.calls == ["pause"]
+    owner = Owner(1, [])
+    owner.turn.end()
+    owner.transport.closing = True
+    await turned(2)
+    owner.turn.end()
+    await turned(2)
+    assert (owner.transport.calls, owner.log) == (["pause"], [])
+
+
+async def test_connections_go_on_in_order_and_few_in_each_turn_of_the_loop() -> None:
+    log: list[Owner] = []
+    owners = [Owner(3, log) for _ in range(10)]
+    for owner in owners:
+        owner.turn.end()
+    most = 0
+    while len(log) < 30:
+        before = len(log)
+        await turned(1)
+        most = max(most, len(log) - before)
+    assert log == owners * 3
+    assert most == turns._TURN_CONNECTIONS
+
+
+async def test_a_connection_that_fails_does_not_stop_the_others() -> None:
+    loop, failed = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
+    log: list[Owner] = []
+    broken, *others = (Owner(1, log) for _ in range(4))
+    broken.left = -1
+    broken.turn._go_on = lambda: 1 // 0
+    for owner in (broken, *others):
+        owner.turn.end()
+    await turned(5)
+    loop.set_exception_handler(None)
+    assert [type(each) for each in failed] == [ZeroDivisionError]
+    assert log == others
 
 
 @pytest.mark.parametrize("transport", ["http", "grpc", "brpc"])
 async def test_nothing_is_lost_where_every_turn_ends_early(
     monkeypatch: pytest.MonkeyPatch, transport: str
 ) -> None:
-    for module in (received, client_connection, connection):
-        monkeypatch.setattr(module, "TURN_SECS", -1)
+    for module in (received, client_connection, connection, framed_server):
+        monkeypatch.setattr(module, "TURN_BYTES", 1)
+    for module in (frame_reader, http1_body):
+        monkeypatch.setattr(module, "TURN_FRAMES", 1)
     async with serving() as here:
         client: Any = client_of(transport)(Url(here.server.address))
         try:

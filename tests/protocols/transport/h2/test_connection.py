@@ -101,8 +101,10 @@ class Server:
         return stream
 
     def take(self, *parts: bytes) -> list[Frame]:
-        """Let it receive; what it sends."""
+        """Let it receive, in as many turns as it takes; what it sends."""
         self.connection.receive(b"".join(parts))
+        while self.connection.frames.pending:
+            self.connection.receive(b"")
         return self.told()
 
     def told(self) -> list[Frame]:

@@ -9,8 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlingua.protocols.transport.allowance import Allowance
 from interlingua.protocols.transport.http1 import body as http1_body
-from interlingua.protocols.transport.http1.body import BodyError, ChunkedBody, SizedBody, body_in
+from interlingua.protocols.transport.http1.body import (
+    SMALL_CHUNK_BYTES,
+    SMALL_CHUNKS,
+    BodyError,
+    ChunkedBody,
+    SizedBody,
+    SmallChunksError,
+    body_in,
+)
+from interlingua.protocols.transport.http1.reader import RequestReader
+from interlingua.protocols.transport.turns import TURN_FRAMES
 
 BEHIND = b"GET /next"
 
@@ -29,6 +40,8 @@ def fed(body: SizedBody | ChunkedBody, pieces: list[bytes]) -> bytes:
             left += piece
         else:
             taken = body.feed(b"..." + piece, 3) - 3
+            while not body.complete and taken < len(piece):  # in as many turns as it takes
+                taken = body.feed(piece, taken)
             left += piece[taken:]
             assert body.complete or taken == len(piece)
     return left
@@ -130,7 +143,9 @@ def test_what_is_not_in_chunks(wire: bytes) -> None:
         body = ChunkedBody()
         with pytest.raises(BodyError):  # noqa: PT012
             for piece in pieces:
-                body.feed(piece, 0)
+                at = 0
+                while at < len(piece):  # in as many turns as it takes
+                    at = body.feed(piece, at)
 
 
 @given(st.binary(max_size=100))
@@ -146,3 +161,44 @@ def test_a_large_body_in_one_piece_is_not_copied() -> None:
     assert (isinstance(body, memoryview), body == data[4:-4], memoryview(body).readonly) == (True, True, True)
     assert body_in(data, 4, 16) == data[4:20]
     assert isinstance(body_in(bytearray(data), 4, 1 << 16), bytes)
+
+
+class TestSmallChunks:
+    def test_so_many_are_read_at_once(self) -> None:
+        wire, turns = b"1\r\nx\r\n" * 1000 + b"0\r\n\r\n", []
+        body, at = ChunkedBody(), 0
+        while not body.complete:
+            before = body.size
+            at = body.feed(wire, at)
+            turns.append(body.size - before)
+        assert max(turns) == TURN_FRAMES
+        assert body.whole() == b"x" * 1000
+
+    @pytest.mark.parametrize("extension", [b"", b";a"])
+    def test_so_many_are_read_over_time(self, extension: bytes) -> None:
+        clock = [0.0]
+        body = ChunkedBody(Allowance(1000, 100, lambda: clock[0]))
+        chunk = b"1%b\r\nx\r\n" % extension
+        for _ in range(1000):
+            body.feed(chunk, 0)
+        clock[0] = 10.0
+        for _ in range(1000):
+            body.feed(chunk, 0)
+        with pytest.raises(SmallChunksError):
+            body.feed(chunk, 0)
+
+    def test_others_are_not_counted(self) -> None:
+        body = ChunkedBody(Allowance(1, 0, lambda: 0.0))
+        chunk = b"%x\r\n%b\r\n" % (SMALL_CHUNK_BYTES, bytes(SMALL_CHUNK_BYTES))
+        for _ in range(100):
+            body.feed(chunk, 0)
+        assert body.size == 100 * SMALL_CHUNK_BYTES
+
+    def test_all_bodies_of_a_connection_count(self) -> None:
+        reader = RequestReader()
+        body = b"1\r\nx\r\n" * 200 + b"0\r\n\r\n"
+        with pytest.raises(SmallChunksError):  # noqa: PT012
+            for _ in range(SMALL_CHUNKS // 200 + 1000):
+                reader.read_headers(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+                reader.read_body(body)
+                reader.answered()
