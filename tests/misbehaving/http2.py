@@ -123,10 +123,10 @@ HTTP2: dict[str, Misbehaviour] = {
     "endless empty data": (endless(data(b"") * 50), {INTERNAL}),
     "endless padding": (endless(data(b"\xff" + bytes(255), PADDED) * 50), {INTERNAL}),
     "endless window updates": (endless(window_update(0, 1) * 50), {BAD}),
-    "endless window updates of a stream": (endless(window_update(1, 1) * 50), {LATE}),
+    "endless window updates of a stream": (endless(window_update(1, 1) * 50), {BAD}),
     "endless interim answers": (
         endless(frame(HEADERS, END_HEADERS, 1, block([(":status", "100")])) * 50),
-        {LATE},
+        {BAD},
     ),
     "endless headers": (endless(headers(1) * 50), {INTERNAL}),
     "endless continuations": (endless(frame(CONTINUATION, 0, 1, bytes(16_000)), frame(HEADERS, 0, 1)), {BAD}),

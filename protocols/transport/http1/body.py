@@ -192,8 +192,8 @@ class UnchunkedBody:
 
 
 class ChunkedBody:
-    """A chunked body (RFC 9112, 7.1). Extensions and trailers are checked and ignored. ``allowance`` bounds its
-    small chunks; None does not."""
+    """A chunked body (RFC 9112, 7.1). Extensions and trailers are checked and ignored. ``allowance`` bounds
+    its small chunks; None does not."""
 
     def __init__(self, allowance: Allowance | None = None) -> None:
         self._allowance = allowance

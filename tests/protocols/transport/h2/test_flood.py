@@ -89,7 +89,6 @@ FLOODS: dict[str, Callable[[int], bytes]] = {
     "resets of an ended stream": lambda _: reset(3),
     "resets": lambda number: head(5 + 2 * number) + reset(5 + 2 * number),
     "refused heads": lambda number: head(5 + 2 * number, "/refused"),
-    "trailers of an ended stream": lambda _: head(3),
 }
 
 
