@@ -33,7 +33,7 @@ _TURN_CONNECTIONS = 2
 """How many waiting connections go on in one turn of the event loop."""
 
 
-class Turns:
+class LoopTurns:
     """The connections of one event loop that wait, in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -60,12 +60,12 @@ class Turns:
             self._schedule()
 
 
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopTurns] = WeakKeyDictionary()
 
 
-def turns_of(loop: asyncio.AbstractEventLoop) -> Turns:
+def turns_of(loop: asyncio.AbstractEventLoop) -> LoopTurns:
     """Those of ``loop``."""
-    return _turns.get(loop) or _turns.setdefault(loop, Turns(loop))
+    return _turns.get(loop) or _turns.setdefault(loop, LoopTurns(loop))
 
 
 async def next_turn(loop: asyncio.AbstractEventLoop) -> None:
