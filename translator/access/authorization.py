@@ -11,7 +11,11 @@ from interlingua.translator.access.addresses import PeerAddress, is_local, peer_
 from interlingua.translator.access.classes import PRIVILEGED, OperationClass
 from interlingua.translator.access.cross_site import is_cross_site
 from interlingua.translator.access.grants import Grants, read_grants
+from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.access.proxies import TrustedProxies
+
+_LOCAL_HOSTS = PermittedHosts()
+"""A browser on this machine is local too: a page that rebinds its domain to this machine is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,11 @@ class Authorization:
             )
         grant, caller = self.grants[requested], self.caller(context)
         if grant.covers(caller.address):
+            return caller
+        if grant.covers_local(caller.address):
+            if requested in PRIVILEGED and not _LOCAL_HOSTS.permit(context.headers.get("host", "")):
+                text = f"operations of class '{requested}' are for local callers and local host names"
+                raise InferenceError(ErrorCode.FORBIDDEN, text)
             return caller
         key = grant.key(context.headers)
         if key:

@@ -42,12 +42,14 @@ class Grant:
     keys: tuple[Key, ...] = ()
 
     def covers(self, address: PeerAddress) -> bool:
-        """Whether the address alone permits a caller."""
-        if self.anyone or (self.local and is_local(address)):
-            return True
-        if address is None or isinstance(address, str):
-            return False
+        """Whether the address permits a caller, on any machine."""
+        if self.anyone or address is None or isinstance(address, str):
+            return self.anyone
         return any(address in network for network in self.networks)
+
+    def covers_local(self, address: PeerAddress) -> bool:
+        """Whether the address permits a caller because it is on this machine."""
+        return self.local and is_local(address)
 
     def key(self, headers: Mapping[str, str]) -> str:
         """The header with the secret of a key; empty if there is none."""

@@ -120,6 +120,18 @@ def test_cross_site(headers: dict[str, str], cross: bool) -> None:
         )
 
 
+@pytest.mark.parametrize("requested", sorted(PRIVILEGED))
+def test_domains_that_are_rebound_to_this_machine(requested: str) -> None:
+    rebound = {"host": "evil.example:8000", "origin": "http://evil.example:8000"}
+    assert not admitted(allowing(), requested, "127.0.0.1", **rebound)
+    assert not admitted(allowing("unix:run/x.sock"), requested, "", host="evil.example")
+    for host in ("localhost:8000", "127.0.0.1:8000", "[::1]:8000", "10.1.2.3", "interlingua:8000"):
+        assert admitted(allowing(), requested, "127.0.0.1", host=host)
+    # a domain may be the name of a server for callers elsewhere
+    for callers in (["anyone"], ["local", "127.0.0.0/8"]):
+        assert admitted(allowing(**{requested: callers}), requested, "127.0.0.1", **rebound)
+
+
 @pytest.mark.parametrize(
     ("allow", "said"),
     [

@@ -1,0 +1,414 @@
+"""The threats of docs/security.md, each against a daemon: the page names the test of each row."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import requests
+
+from interlingua.schemas.oip import MESSAGES
+from interlingua.translator.access.classes import CLASSES, PRIVILEGED
+from interlingua.translator.config import ConfigError, parse
+from tests.e2e.daemon import ROOT, Daemon
+from tests.standins.grps_contract import GrpsMessage
+
+PAGE = ROOT / "docs" / "security.md"
+SECRET = "c0rrect-horse"
+REMOTE = "203.0.113.9"
+INFER = {"inputs": [{"name": "image", "shape": [1, 64], "datatype": "FP32", "data": [0] * 64}]}
+
+READING = {
+    "inference": ("POST", "/v2/models/digits/infer", INFER),
+    "metadata": ("GET", "/v2/models/digits", None),
+    "health": ("GET", "/v2/health/ready", None),
+    "statistics": ("GET", "/v2/models/stats", None),
+}
+PRIVILEGES = {
+    "control": [
+        ("POST", "/v2/repository/models/digits/load", {}),
+        ("POST", "/v2/repository/models/digits/unload", {}),
+        ("POST", "/v2/repository/any/models/digits/unload", {}),
+        ("POST", "/api/modelcontrol/unload/digits", None),
+    ],
+    "shared_memory": [
+        ("POST", "/v2/systemsharedmemory/region/r/register", {"key": "/none", "offset": 0, "byte_size": 8}),
+        ("POST", "/v2/systemsharedmemory/unregister", None),
+        ("GET", "/v2/systemsharedmemory/status", None),
+        ("GET", "/v2/cudasharedmemory/status", None),
+        ("POST", "/api/sharedmemorycontrol/unregisterall", None),
+        ("GET", "/api/sharedmemorycontrol/status", None),
+    ],
+    "logging": [
+        ("POST", "/v2/logging", {"log_info": False, "log_warning": False, "log_error": False}),
+        ("GET", "/v2/logging", None),
+        ("POST", "/v2/trace/setting", {"trace_level": ["TIMESTAMPS"]}),
+        ("GET", "/v2/models/digits/trace/setting", None),
+    ],
+    "server": [
+        ("GET", "/grps/v1/health/offline", None),
+        ("HEAD", "/grps/v1/health/offline", None),
+        ("POST", "/grps/v1/health/offline", None),
+        ("GET", "/grps/v1/health/online", None),
+    ],
+}
+RPCS = {
+    "control": ["RepositoryModelLoad", "RepositoryModelUnload"],
+    "shared_memory": ["SystemSharedMemoryRegister", "SystemSharedMemoryUnregister", "CudaSharedMemoryStatus"],
+    "logging": ["LogSettings", "TraceSetting"],
+}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """Listeners of both engines behind a trusted proxy: a request with X-Forwarded-For is of that client. The
+    first two have the defaults, the next four state their callers."""
+    folder = tmp_path_factory.mktemp("security")
+    (folder / "key").write_text(f"{SECRET}\n")
+    key = f"key:x-admin-key={folder / 'key'}"
+    stated: dict[str, list[str]] = {name: [key] for name in CLASSES}
+    listeners = [
+        {
+            "listen": "127.0.0.1:0",
+            "transport": transport,
+            "engine": engine,
+            "trusted_proxies": ["127.0.0.1"],
+            **({"allow": allow} if allow else {}),
+        }
+        for allow in ({}, stated)
+        for transport in ("http", "grpc")
+        for engine in ("native", "library")
+    ]
+    started = Daemon.start(
+        folder,
+        {
+            "server": {"audit_log": str(folder / "audit.log")},
+            "listeners": listeners,
+            "admin": {"listen": "127.0.0.1:0"},
+            "model_repository": [
+                {"path": str(ROOT / "examples" / "models"), "load": ["digits"], "control": "explicit"}
+            ],
+        },
+    )
+    yield started
+    started.kill()
+
+
+@pytest.fixture(params=[0, 1], ids=["native", "library"])
+def http(daemon: Daemon, request: pytest.FixtureRequest) -> str:
+    """The address of a listener over HTTP with the default callers."""
+    return f"http://{daemon.addresses[request.param]}"
+
+
+@pytest.fixture(params=[2, 3], ids=["native", "library"])
+def rpc(daemon: Daemon, request: pytest.FixtureRequest) -> str:
+    return daemon.addresses[request.param]
+
+
+@pytest.fixture(params=[4, 5], ids=["native", "library"])
+def keyed_http(daemon: Daemon, request: pytest.FixtureRequest) -> str:
+    """The address of a listener over HTTP that permits everything to callers with a key, and to no other."""
+    return f"http://{daemon.addresses[request.param]}"
+
+
+@pytest.fixture(params=[6, 7], ids=["native", "library"])
+def keyed_rpc(daemon: Daemon, request: pytest.FixtureRequest) -> str:
+    return daemon.addresses[request.param]
+
+
+@pytest.fixture
+def admin(daemon: Daemon) -> str:
+    return f"http://{daemon.until('admin listening')['address']}"
+
+
+def send(at: str, method: str, path: str, body: Any = None, **headers: str) -> requests.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    data = None if body is None else json.dumps(body)
+    return requests.request(method, at + path, data=data, headers=named, timeout=10)
+
+
+def says(answer: requests.Response) -> str:
+    """The error of an answer in any dialect."""
+    return f"{answer.text} {answer.headers.get('NV-Status', '')}".replace("\\'", "'")
+
+
+def is_refused(answer: requests.Response, requested: str) -> bool:
+    named = answer.request.method == "HEAD" or f"'{requested}'" in says(answer)
+    return answer.status_code in (400, 403) and named and SECRET not in says(answer)
+
+
+def call(at: str, name: str, message: Any = None, **metadata: str) -> tuple[grpc.StatusCode, str]:
+    """The status of a call of the Open Inference Protocol."""
+    request = MESSAGES[f"inference.{name}Request"]() if message is None else message
+    pairs = tuple((key.replace("_", "-"), value) for key, value in metadata.items())
+    with grpc.insecure_channel(at) as channel:
+        method = channel.unary_unary(f"/inference.GRPCInferenceService/{name}")
+        try:
+            method(request.SerializeToString(), timeout=10, metadata=pairs)
+        except grpc.RpcError as error:
+            return error.code(), error.details()
+    return grpc.StatusCode.OK, ""
+
+
+def test_a_remote_client_reads(http: str, rpc: str) -> None:
+    for method, path, body in READING.values():
+        assert send(http, method, path, body, x_forwarded_for=REMOTE).status_code == 200, path
+    for name in ("ServerLive", "ModelStatistics", "RepositoryIndex"):
+        assert call(rpc, name, x_forwarded_for=REMOTE)[0] is grpc.StatusCode.OK
+
+
+def test_a_remote_client_reads_what_is_allowed(keyed_http: str, keyed_rpc: str) -> None:
+    for requested, (method, path, body) in READING.items():
+        for headers in ({}, {"x_forwarded_for": REMOTE}):
+            assert is_refused(send(keyed_http, method, path, body, **headers), requested)
+        assert send(keyed_http, method, path, body, x_admin_key=SECRET).status_code == 200
+    for headers in ({}, {"x_forwarded_for": REMOTE}):
+        code, said = call(keyed_rpc, "ServerLive", **headers)
+        assert (code, "'health'" in said) == (grpc.StatusCode.UNAVAILABLE, True)
+    assert call(keyed_rpc, "ServerLive", x_admin_key=SECRET)[0] is grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize("requested", PRIVILEGES)
+def test_a_remote_client_changes_nothing(http: str, rpc: str, requested: str) -> None:
+    for method, path, body in PRIVILEGES[requested]:
+        answer = send(http, method, path, body, x_forwarded_for=REMOTE)
+        # the option of shared memory refuses remote callers first, as Triton does
+        unsupported = requested == "shared_memory" and "shared memory to clients on its own machine" in says(
+            answer
+        )
+        assert unsupported or is_refused(answer, requested), (path, says(answer))
+    for name in RPCS.get(requested, ()):
+        code, said = call(rpc, name, x_forwarded_for=REMOTE)
+        assert code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED), (name, said)
+    if requested == "server":
+        assert offline_by_grpc(rpc, REMOTE) == 403
+    for path in ("/v2/models/digits/ready", "/v2/health/ready", "/grps/v1/health/ready", "/api/health/ready"):
+        assert send(http, "GET", path).status_code == 200
+    assert send(http, "GET", "/v2/logging").json()["log_error"] is True
+
+
+def offline_by_grpc(at: str, client: str) -> int:
+    with grpc.insecure_channel(at) as channel:
+        method = channel.unary_unary("/grps.protos.v1.GrpsService/Offline")
+        answer = method(b"", timeout=10, metadata=(("x-forwarded-for", client),) if client else ())
+    return int(GrpsMessage.FromString(answer).status.code)
+
+
+def test_a_local_client_is_permitted(http: str, rpc: str) -> None:
+    assert send(http, "POST", "/v2/repository/models/digits/load", {}).status_code == 200
+    assert send(http, "GET", "/v2/systemsharedmemory/status").status_code == 200
+    assert send(http, "POST", "/v2/logging", {"log_verbose_level": 0}).status_code == 200
+    assert call(rpc, "LogSettings")[0] is grpc.StatusCode.OK
+
+
+def test_offline_is_for_grps_alone(http: str, rpc: str) -> None:
+    try:
+        assert offline_by_grpc(rpc, "") == 200
+        assert send(http, "GET", "/grps/v1/health/ready").status_code == 503
+        for path in ("/v2/health/ready", "/api/health/ready", "/control/is_ready"):
+            assert send(http, "GET", path).status_code == 200
+        assert call(rpc, "ServerReady")[0] is grpc.StatusCode.OK
+    finally:
+        assert send(http, "POST", "/grps/v1/health/online").status_code == 200
+    assert send(http, "GET", "/grps/v1/health/ready").status_code == 200
+
+
+CROSS_SITE = (
+    {"origin": "http://evil.example"},
+    {"origin": "null"},
+    {"origin": "http://localhost:1"},
+    {"sec_fetch_site": "cross-site"},
+    {"sec_fetch_site": "same-site"},
+)
+
+
+@pytest.mark.parametrize("requested", PRIVILEGES)
+def test_a_page_of_another_site_changes_nothing(http: str, keyed_http: str, requested: str) -> None:
+    for method, path, body in PRIVILEGES[requested]:
+        for headers in CROSS_SITE:
+            assert is_refused(send(http, method, path, body, **headers), requested), path
+            assert is_refused(send(keyed_http, method, path, body, x_admin_key=SECRET, **headers), requested)
+
+
+def test_a_page_of_another_site_reads_no_answer(http: str, admin: str) -> None:
+    for method, path, body in (*READING.values(), ("OPTIONS", "/v2/models/digits/infer", None)):
+        answer = send(http, method, path, body, origin="http://evil.example")
+        assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
+    answer = send(admin, "GET", "/metrics", origin="http://evil.example")
+    assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
+
+
+@pytest.mark.parametrize("requested", PRIVILEGES)
+def test_a_page_that_rebinds_its_domain_changes_nothing(http: str, requested: str) -> None:
+    for method, path, body in PRIVILEGES[requested]:
+        rebound = {"host": "evil.example:8000", "origin": "http://evil.example:8000"}
+        assert is_refused(send(http, method, path, body, **rebound), requested)
+        assert is_refused(send(http, method, path, body, host="evil.example"), requested)
+
+
+def test_a_page_that_rebinds_its_domain_reads_no_page_of_the_admin(admin: str) -> None:
+    for path in ("/", "/metrics", "/models", "/view", "/server", "/nothing"):
+        answer = send(admin, "GET", path, host="evil.example:8002")
+        assert (answer.status_code, "interlingua_" in answer.text) == (421, False)
+    assert send(admin, "GET", "/metrics").status_code == 200
+    assert send(admin, "GET", "/health/live", host="evil.example").status_code == 200
+
+
+@pytest.mark.parametrize("forged", ["127.0.0.1", "::1", "127.0.0.1, 127.0.0.1", "localhost", "unix"])
+def test_a_client_behind_a_proxy_forges_no_address(http: str, rpc: str, forged: str) -> None:
+    for separator in (", ", ","):
+        sent = f"{forged}{separator}{REMOTE}"
+        assert is_refused(
+            send(http, "POST", "/v2/repository/models/digits/unload", {}, x_forwarded_for=sent), "control"
+        )
+        assert call(rpc, "LogSettings", x_forwarded_for=sent)[0] is grpc.StatusCode.PERMISSION_DENIED
+    with grpc.insecure_channel(rpc) as channel:
+        method = channel.unary_unary("/inference.GRPCInferenceService/LogSettings")
+        pairs = (("x-forwarded-for", forged), ("x-forwarded-for", REMOTE))
+        with pytest.raises(grpc.RpcError) as refused:
+            method(b"", timeout=10, metadata=pairs)
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    host, _, port = http.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), 10) as connection:
+        lines = f"X-Forwarded-For: {forged}\r\nX-Forwarded-For: {REMOTE}\r\nX-Forwarded-For: \r\n"
+        connection.sendall(
+            f"GET /v2/logging HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{lines}\r\n".encode()
+        )
+        assert b"403" in connection.makefile("rb").readline()
+
+
+def test_a_client_without_the_key_is_refused(keyed_http: str, keyed_rpc: str) -> None:
+    load = ("POST", "/v2/repository/models/digits/load", {})
+    for sent in (
+        {},
+        {"x_admin_key": ""},
+        {"x_admin_key": SECRET[:-1]},
+        {"x_admin_key": f"{SECRET}, {SECRET}"},
+    ):
+        answer = send(keyed_http, *load, **sent)
+        assert answer.status_code == 403
+        assert answer.json()["error"].startswith("This API is restricted, expecting header 'x-admin-key'")
+        code, said = call(keyed_rpc, "RepositoryModelLoad", **sent)
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert said.startswith("This protocol is restricted, expecting header 'x-admin-key'")
+    assert send(keyed_http, *load, x_admin_key=SECRET).status_code == 200
+    request = MESSAGES["inference.RepositoryModelLoadRequest"](model_name="digits")
+    assert call(keyed_rpc, "RepositoryModelLoad", request, x_admin_key=SECRET)[0] is grpc.StatusCode.OK
+
+
+def test_another_spelling_of_an_operation_is_none(http: str) -> None:
+    """Other methods, escapes and forms of a path are not the operation, or are refused like it."""
+    spellings = [
+        ("POST", "/v2/repository/models/digits/%75nload"),
+        ("POST", "/v2/%72epository/models/digits/unload"),
+        ("POST", "//v2/repository/models/digits/unload"),
+        ("POST", "/v2/./repository/models/digits/unload"),
+        ("POST", "/v2/models/../repository/models/digits/unload"),
+        ("POST", "/V2/repository/models/digits/unload"),
+        ("POST", "/v2/repository/models/digits/unload/"),
+        ("POST", "/v2/repository/models/digits/unload?a=b"),
+        ("PUT", "/v2/repository/models/digits/unload"),
+        ("GET", "/v2/repository/models/digits/unload"),
+        ("OPTIONS", "/v2/repository/models/digits/unload"),
+        ("POST", "/grps/v1/health/offline/"),
+        ("POST", "/grps/v1/health/%6fffline"),
+        ("PUT", "/grps/v1/health/offline"),
+        ("OPTIONS", "/grps/v1/health/offline"),
+    ]
+    host, _, port = http.removeprefix("http://").partition(":")
+    for method, target in spellings:
+        for form in (target, f"http://localhost{target}"):
+            for override in ("", "X-HTTP-Method-Override: POST\r\n", "X-Original-URL: /v2/logging\r\n"):
+                with socket.create_connection((host, int(port)), 10) as connection:
+                    head = f"{method} {form} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{override}"
+                    head += f"X-Forwarded-For: {REMOTE}\r\nContent-Length: 2\r\n\r\n{{}}"
+                    connection.sendall(head.encode())
+                    status = connection.makefile("rb").readline()
+                assert method == "OPTIONS" or b" 200 " not in status, (method, form, status)
+    assert send(http, "GET", "/v2/models/digits/ready").status_code == 200
+    assert send(http, "GET", "/grps/v1/health/ready").status_code == 200
+
+
+def test_a_client_that_may_load_models_overrides_nothing(http: str) -> None:
+    config = {"parameters": {"config": json.dumps({"backend": "python"})}}
+    files = {"parameters": {**config["parameters"], "file:1/model.py": "cHJpbnQoKQ=="}}
+    for body in (config, files):
+        answer = send(http, "POST", "/v2/repository/models/digits/load", body)
+        assert (answer.status_code, "does not allow clients" in answer.text) == (403, True)
+    assert send(http, "POST", "/v2/repository/models/..%2Fdigits/load", {}).status_code >= 400
+    assert send(http, "GET", "/v2/models/digits/ready").status_code == 200
+
+
+def test_a_client_that_may_change_the_log_chooses_no_file_and_hides_no_record(
+    daemon: Daemon, http: str
+) -> None:
+    for path, name in (("/v2/logging", "log_file"), ("/v2/trace/setting", "trace_file")):
+        answer = send(http, "POST", path, {name: "/etc/passwd"})
+        assert (answer.status_code >= 400, "can not be updated" in answer.text) == (True, True)
+    levels = ("log_info", "log_warning", "log_error")
+    try:
+        assert send(http, "POST", "/v2/logging", dict.fromkeys(levels, False)).status_code == 200
+        send(http, "POST", "/v2/repository/models/hidden/unload", {})
+    finally:
+        assert send(http, "POST", "/v2/logging", dict.fromkeys(levels, True)).status_code == 200
+    send(http, "POST", "/v2/repository/models/secret/load", {}, x_admin_key=SECRET, x_forwarded_for=REMOTE)
+    folder = Path(daemon.process.args[-1]).parent  # type: ignore[index, arg-type]
+    text = (folder / "audit.log").read_text()
+    records = [json.loads(line) for line in text.splitlines()]
+    assert SECRET not in text
+    hidden = [each for each in records if each.get("model") == "hidden"]
+    assert {(each["operation"], each["class"], each["caller"]) for each in hidden} == {
+        ("model_unload", "control", "127.0.0.1")
+    }
+    refused = [each for each in records if each.get("model") == "secret"]
+    assert {(each["result"], each["caller"]) for each in refused} == {("refused", REMOTE)}
+    shown = [
+        line
+        for line in daemon.log
+        if line.get("model") == "hidden" and line["event"] == "privileged operation"
+    ]
+    assert shown
+
+
+def test_the_admin_address_changes_nothing(admin: str) -> None:
+    for path in ("/", "/models", "/health/live"):
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            assert send(admin, method, path, {}).status_code == 405
+    for path in ("/v2/logging", "/grps/v1/health/offline", "/v2/repository/models/digits/unload"):
+        assert send(admin, "POST", path, {}).status_code == 404
+
+
+@pytest.mark.parametrize("option", ["tls", "auth"])
+def test_the_network_is_not_protected(option: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{option}: is not available yet"):
+        parse(f"listeners:\n  - {{listen: ':0', transport: http, {option}: {{}}}}\n")
+
+
+def rows() -> list[list[str]]:
+    """The cells of the table of threats."""
+    section = PAGE.read_text().partition("\n## Threats\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+def test_every_threat_has_a_test() -> None:
+    tests: dict[str, Callable[..., object]] = {
+        name: each for name, each in globals().items() if name.startswith("test_") and callable(each)
+    }
+    own = {test_every_threat_has_a_test.__name__}
+    named = [re.findall(r"`(test_\w+)`", cells[-1]) for cells in rows()]
+    assert all(named), "each row names a test"
+    elsewhere = {"test_proxied.py": (ROOT / "tests/e2e/test_proxied.py").read_text()}
+    for name in {name for names in named for name in names} - set(tests):
+        assert any(f"def {name}(" in text for text in elsewhere.values()), name
+    assert set(tests) - own <= {name for names in named for name in names}
+    assert set(PRIVILEGES) == PRIVILEGED
+    with suppress(KeyError):
+        assert set(READING) | set(PRIVILEGES) == set(CLASSES)
