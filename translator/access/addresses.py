@@ -26,7 +26,7 @@ def peer_address(peer: str, listener: str) -> PeerAddress:
 def read_address(text: str) -> IPv4Address | IPv6Address | None:
     """The IP address in ``text``, without its zone, an IPv4-mapped one as IPv4; None if there is none."""
     try:
-        address = ip_address(text.partition("%")[0])
+        address = ip_address(text.partition("%")[0] if ":" in text else text)
     except ValueError:
         return None
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from interlingua.schemas import ErrorCode, InferenceError, Operation
+from interlingua.schemas.bounded_text import shortened
 from interlingua.translator.access.authorization import Caller
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.logs import AUDIT
@@ -31,7 +32,7 @@ def recorded(
     facts = {
         "operation": operation.value,
         "class": requested,
-        **({"model": model} if model else {}),
+        **({"model": shortened(model)} if model else {}),
         "listener": listener,
         "dialect": dialect,
     }

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from interlingua.protocols.wire import FORWARDED_FOR
 from interlingua.translator.access.addresses import Network, PeerAddress, is_local, read_address, read_network
 
+MAX_HOPS = 32
+"""The largest number of trusted proxies in a row; a client behind more is unknown."""
+
 UNIX = "unix"
 """The word for proxies that connect over a unix socket."""
 
@@ -40,8 +43,8 @@ class TrustedProxies:
         if not self.covers(peer):
             return peer
         client: PeerAddress = peer
-        for entry in reversed(list(_entries(headers))):
-            client = _read_entry(entry)
+        for number, entry in enumerate(_entries_backwards(headers)):
+            client = _read_entry(entry) if number < MAX_HOPS else None
             if not self.covers(client):
                 break
         # the loopback address of another machine is not on this one
@@ -54,11 +57,11 @@ def read_proxies(words: Iterable[str]) -> TrustedProxies:
     return TrustedProxies(tuple(read_network(word) for word in stated if word != UNIX), UNIX in stated)
 
 
-def _entries(headers: Mapping[str, str]) -> Iterator[str]:
-    """The entries of all lines of the header, in order."""
+def _entries_backwards(headers: Mapping[str, str]) -> Iterator[str]:
+    """The entries of all lines of the header, the last first."""
     lines = getattr(headers, "getall", None)
     values = [headers.get(FORWARDED_FOR, "")] if lines is None else lines(FORWARDED_FOR, ())
-    for entry in ",".join(values).split(","):
+    for entry in reversed(",".join(values).split(",")):
         if stripped := entry.strip(" \t"):
             yield stripped
 

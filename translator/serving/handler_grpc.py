@@ -12,7 +12,7 @@ from typing import Literal
 from interlingua.protocols.dialect import Binding, GrpcEndpoint
 from interlingua.protocols.reflection import REFLECTION_METHODS, Reflection
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas import Operation
+from interlingua.schemas import InferenceError, Operation
 from interlingua.translator.serving.answer_headers import with_request_id
 from interlingua.translator.serving.handler import Handling, Items, TransportPipeline
 from interlingua.translator.serving.in_flight import InFlightRequest
@@ -24,6 +24,10 @@ _STREAM_WINDOW = 64
 _SMALL_BYTES, _SMALL_WINDOW = 16384, 4096
 """Messages up to this size, and how many of those are at work: one stream may carry many sequences, and the
 first one may wait for its last message."""
+
+
+PERMISSION_DENIED = 7
+"""The status of gRPC for FORBIDDEN."""
 
 
 class GrpcPipeline(TransportPipeline):
@@ -51,6 +55,10 @@ class GrpcPipeline(TransportPipeline):
     async def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
         """Answer every message of a stream, while later ones are already at work."""
         if call.method in REFLECTION_METHODS:
+            refusal = self._refused_reflection(call)
+            if refusal is not None:
+                yield refusal
+                return
             async for message in messages:
                 yield self._reflection.answer(message)
             return
@@ -68,6 +76,17 @@ class GrpcPipeline(TransportPipeline):
                 yield with_request_id(answer, call.metadata)
                 if answer.code:
                     return
+
+    def _refused_reflection(self, call: GrpcRequest) -> GrpcAnswer | None:
+        """The refusal of a call of server reflection, which is of no dialect; None if it is permitted."""
+        authorization = self._processor.authorization
+        if "metadata" in authorization.unrestricted:
+            return None
+        try:
+            authorization.admit("metadata", call.context)
+        except InferenceError as error:
+            return GrpcAnswer(code=PERMISSION_DENIED, details=error.message)
+        return None
 
     async def _answers(self, call: GrpcRequest, message: Buffer) -> Items:
         endpoint, binding, metrics, _ = self._endpoints[call.method]

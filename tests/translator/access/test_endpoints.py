@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from interlingua.protocols.reflection import REFLECTION_METHODS
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpRequest
 from interlingua.schemas import Context, ServerMetadata
@@ -41,19 +42,15 @@ INCOMPLETE = (
 no server of ours supports."""
 
 
-def nobody(dialect: str) -> Pipeline:
+def nobody(dialect: str, flavor: str = "") -> Pipeline:
     """A listener of ``dialect`` that permits nothing to anybody."""
     service = Service(Router({"m": Echo("m", "1")}), ServerMetadata("interlingua", "0"))
     grants = read_grants({name: [] for name in CLASSES})
-    bindings = list(DIALECTS[dialect].bindings.values())
+    bindings = [each.flavored(flavor) for each in DIALECTS[dialect].bindings.values()]
     return Pipeline(service, "0.0.0.0:1", bindings, "m", authorization=Authorization("0.0.0.0:1", grants))
 
 
-def endpoints() -> Iterator[Any]:
-    for dialect in DIALECTS:
-        for place, handler in nobody(dialect).handlers.items():
-            for key in handler._endpoints:
-                yield pytest.param(dialect, place, key, id=f"{dialect}-{place}-{_named(key)}")
+FLAVORS = [(name, flavor) for name, dialect in DIALECTS.items() for flavor in dialect.flavors or ("",)]
 
 
 def _named(key: Any) -> str:
@@ -84,12 +81,28 @@ async def asked(handler: Any, place: str, key: Any) -> str:
     return str(b"".join((await handler.serve(FramedRequest(b"", context=context))).parts))
 
 
-@pytest.mark.parametrize(("dialect", "place", "key"), list(endpoints()))
-async def test_refused(dialect: str, place: str, key: Any) -> None:
-    handler = nobody(dialect).handlers[place]
-    said = (await asked(handler, place, key)).replace("\\", "")
-    refused = REFUSED.search(said)
-    if refused is None:
-        assert any(re.search(text, said) for text in INCOMPLETE), said
-    else:
-        assert refused[1] in CLASSES
+@pytest.mark.parametrize(("dialect", "flavor"), FLAVORS)
+async def test_refused(dialect: str, flavor: str) -> None:
+    seen: set[str] = set()
+    for place, handler in nobody(dialect, flavor).handlers.items():
+        for key in handler._endpoints:
+            said = (await asked(handler, place, key)).replace("\\", "")
+            refused = REFUSED.search(said)
+            if refused is None:
+                assert any(re.search(text, said) for text in INCOMPLETE), (place, _named(key), said)
+            else:
+                seen.add(refused[1])
+    assert "metadata" in seen
+    assert seen <= set(CLASSES)
+
+
+async def test_server_reflection_is_metadata() -> None:
+    async def ask(handler: Any) -> list[Any]:
+        call = GrpcRequest(min(REFLECTION_METHODS), b"", {}, Context(peer="127.0.0.1"))
+        return [answer async for answer in handler.stream(call, _nothing())]
+
+    (refusal,) = await ask(nobody("oip").handlers["grpc"])
+    assert (refusal.code, "'metadata'" in refusal.details) == (7, True)
+    service = Service(Router({}), ServerMetadata("interlingua", "0"))
+    (answer,) = await ask(Pipeline(service, "0.0.0.0:1", [DIALECTS["oip"].bindings["grpc"]]).handlers["grpc"])
+    assert answer.code == 0
