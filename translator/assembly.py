@@ -17,6 +17,7 @@ from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address, parse_url
 from interlingua.protocols.transport.clients import client_of
+from interlingua.protocols.transport.load import ListenerLoad, Load, descriptor_ceiling
 from interlingua.protocols.transport.reach import unreachable
 from interlingua.protocols.transport.resolve import is_name, resolve
 from interlingua.runtime.models.response_cache import ResponseCache
@@ -71,14 +72,17 @@ from interlingua.translator.serving.settings import LogBook
 @dataclass(slots=True)
 class Assembly:
     """Everything between the listeners and the targets. ``close`` it after the last request. ``sources`` has
-    the metrics and reports of its parts, ``request_metrics`` the request metrics of each listener."""
+    the metrics and reports of its parts, ``request_metrics`` and ``loads`` are those of each listener,
+    ``load`` is that of all together."""
 
     config: Config
     service: Service
     upstreams: Mapping[str, Upstream]
     poller: Poller
+    load: Load
     sources: Sources = field(default_factory=Sources)
     request_metrics: list[Mapping[str, RequestMetrics]] = field(default_factory=list)
+    loads: list[ListenerLoad] = field(default_factory=list)
     tap: Tap | None = None
     examiner: Examiner | None = None
     mirrors: tuple[Mirror, ...] = ()
@@ -95,9 +99,22 @@ class Assembly:
             timed=self.config.admin is not None,
             header_parameters=None if pattern is None else HeaderParameters(pattern),
             authorization=self._authorization(listener),
+            load=self._load(listener),
         )
         self.request_metrics.append(pipeline.request_metrics)
+        self.loads.append(pipeline.load)
         return pipeline
+
+    def _load(self, listener: ListenerOptions) -> ListenerLoad:
+        return ListenerLoad(
+            listener.listen,
+            self.load,
+            max_connections=listener.max_connections,
+            max_connections_per_address=listener.max_connections_per_address,
+            max_requests=listener.max_inflight_requests,
+            max_bytes=listener.max_inflight_bytes,
+            ceiling=descriptor_ceiling(),
+        )
 
     def _authorization(self, listener: ListenerOptions) -> Authorization:
         for_all = self.config.server.shared_memory.allow == "all"
@@ -162,8 +179,9 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     optional = {name for name, model in config.models.items() if not model.required}
     service.required = frozenset((models.keys() | loaded.failed.keys()) - optional)
     poller = Poller(catalog, config.server.repository_poll_secs)
-    assembly = Assembly(config, service, upstreams, poller)
-    add_sources(assembly.sources, service, upstreams, assembly.request_metrics, cache)
+    load = Load(config.server.max_inflight_requests, config.server.max_inflight_bytes)
+    assembly = Assembly(config, service, upstreams, poller, load)
+    add_sources(assembly.sources, service, upstreams, assembly.request_metrics, assembly.loads, cache)
     if routes := service.router.routes:
         assembly.sources.add("routes", partial(report.families, routes), partial(report.reports, routes))
         assembly.examiner = Examiner(routes, service.router.models)

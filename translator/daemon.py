@@ -159,6 +159,7 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
         options.engine,
         any(binding.te_with_length for binding in bindings_of(assembly.config, options)),
         pipeline.authorization.trusts if options.proxy_protocol else None,
+        pipeline.load,
     )
     return SERVERS[options.transport](pipeline.handlers, parse_address(options.listen), settings)
 

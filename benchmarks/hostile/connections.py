@@ -24,7 +24,7 @@ _PIECE = bytes(1 << 16)
 
 def brpc_clients(target: Target) -> int:
     """A thousand clients connect at once, and each sends one inference. Returns how many got no answer."""
-    frame, expected = _brpc_request()
+    frame, expected = brpc_request()
     host, _, port = target.address.rpartition(":")
     with ExitStack() as closing:
         waiting: dict[int, tuple[socket.socket, BrpcFrameReader]] = {}
@@ -70,7 +70,7 @@ def _go_on(
     return not answer.meta.error_code and expected in bytes(answer.payload or b"")
 
 
-def _brpc_request() -> tuple[bytes, bytes]:
+def brpc_request() -> tuple[bytes, bytes]:
     """The frame of an inference, and bytes that its answer contains."""
     payload = bytes(range(64))
     ask = InferRequest(MODEL, (Tensor("INPUT0", Datatype.FP32, (1, 16), memoryview(payload)),))

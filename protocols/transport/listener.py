@@ -14,6 +14,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import ProxiedConnection, Trusts
 from interlingua.protocols.transport.sockets import BACKLOG, SocketFile, bound, listen
 
@@ -63,14 +64,27 @@ C = TypeVar("C", bound=Accepted)
 
 class ConnectionSet(Generic[C]):
     """The open connections of a listener and the requests in flight. Connections add and remove both, and
-    call :meth:`changed` after removing one."""
+    call :meth:`changed` after removing a request."""
 
-    def __init__(self) -> None:
+    def __init__(self, load: ListenerLoad | None = None) -> None:
+        self.load = ListenerLoad() if load is None else load
         self.open: set[C] = set()
         self.in_flight: set[object] = set()
         """One member for each request in flight; a request may outlive its connection."""
         self.stopping = False
         self._empty = asyncio.Event()
+
+    def add(self, connection: C, transport: asyncio.BaseTransport) -> None:
+        """Add an accepted connection, or abort it if the listener has too many."""
+        if self.load.admit(transport):
+            self.open.add(connection)
+
+    def remove(self, connection: C, transport: asyncio.BaseTransport) -> None:
+        """A connection has ended, or belongs to another set."""
+        if connection in self.open:
+            self.open.remove(connection)
+            self.load.release(transport)
+        self.changed()
 
     def changed(self) -> None:
         """Note that a connection or a request has ended."""

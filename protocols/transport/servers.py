@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -12,6 +12,7 @@ from interlingua.protocols.transport.brpc.server import BrpcServer
 from interlingua.protocols.transport.framed.server import FramedServer
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 
 Handlers = Mapping[str, Any]
@@ -39,6 +40,7 @@ class ServerSettings:
     engine: Literal["native", "library"] = "native"
     accept_te_with_length: bool = False
     trusts: Trusts | None = None
+    load: ListenerLoad = field(default_factory=ListenerLoad)
 
 
 def _http(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
@@ -47,6 +49,7 @@ def _http(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
         address,
         engine=settings.engine,
         max_response_bytes=settings.max_response_bytes,
+        load=settings.load,
         accept_te_with_length=settings.accept_te_with_length,
         trusts=settings.trusts,
     )
@@ -64,6 +67,7 @@ def _grpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
         address,
         max_request_bytes=settings.max_request_bytes,
         max_response_bytes=settings.max_response_bytes,
+        load=settings.load,
     )
 
 
@@ -75,6 +79,7 @@ def _brpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
         address,
         max_request_bytes=settings.max_request_bytes,
         max_response_bytes=settings.max_response_bytes,
+        load=settings.load,
         max_concurrency=settings.max_concurrency,
         trusts=settings.trusts,
     )
@@ -87,6 +92,7 @@ def _tcp(handlers: Handlers, address: Address, settings: ServerSettings) -> Serv
         max_request_bytes=settings.max_request_bytes,
         max_response_bytes=settings.max_response_bytes,
         trusts=settings.trusts,
+        load=settings.load,
     )
 
 

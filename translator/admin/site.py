@@ -6,7 +6,7 @@ models that takes a while, and requests must proceed."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
@@ -14,10 +14,11 @@ from typing import Any
 
 import orjson
 
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.wire import HttpAnswer
 from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.upstream.upstream import Upstream
-from interlingua.translator.admin import models, overview, process, upstreams
+from interlingua.translator.admin import load, models, overview, process, upstreams
 from interlingua.translator.admin import page as dashboard
 from interlingua.translator.admin.handler import Page, answer, document, plain_json
 from interlingua.translator.admin.metrics import CONTENT_TYPE, exposition
@@ -33,6 +34,7 @@ def add_sources(
     service: Service,
     upstream_servers: Mapping[str, Upstream],
     by_listener: ByListener,
+    loads: Sequence[ListenerLoad],
     cache: ResponseCache | None,
 ) -> None:
     build = process.build(service.metadata.version)
@@ -40,6 +42,7 @@ def add_sources(
     sources.metrics += [
         partial(models.families, service.catalog),
         lambda: request_metrics.families(list(zip(service.listeners, by_listener, strict=False))),
+        lambda: load.families(list(zip(service.listeners, loads, strict=False))),
         partial(upstreams.families, upstream_servers),
         partial(overview.families, service),
         lambda: (build, *process.families(), *utilization.families()),

@@ -87,6 +87,12 @@ class ServerOptions(Section):
     tune_allocator: bool = True
     """Make the C library keep large blocks instead of returning each to the system. Messages of several
     MiB then cost up to half as much; the process holds some memory in reserve."""
+    max_inflight_requests: Annotated[int, Field(ge=1)] = 16384
+    """The maximum number of requests in flight on all listeners together. Further inference requests are
+    refused as overload; health and metadata are answered."""
+    max_inflight_bytes: Bytes = 4294967296
+    """The maximum size of the bodies of these requests together. A body that exceeds it is refused as
+    overload, unless it is the only one. Bodies that arrive at once do not count."""
     stalled_after_secs: Seconds = 30.0
     """How long the event loop may stall before `/health/live` of the admin address returns 503."""
     drain_secs: Annotated[float, Field(ge=0)] = 5.0
@@ -150,6 +156,16 @@ class ListenerOptions(Section):
     """Over http and grpc: a regular expression. Headers of inference requests with a match in their name,
     in any case, become parameters of the request, as with Triton's `--http-header-forward-pattern`. The
     default is none."""
+    max_connections: Annotated[int, Field(ge=1)] = 50000
+    """The maximum number of connections. Further ones are closed at once, and so are those that would take
+    the last file descriptors of the process."""
+    max_connections_per_address: Annotated[int, Field(ge=1)] | None = None
+    """The maximum number of connections from one IP address. The default is no limit. Clients of a proxy have
+    one address."""
+    max_inflight_requests: Annotated[int, Field(ge=1)] | None = None
+    """The maximum number of requests in flight on this listener. The default is the server's."""
+    max_inflight_bytes: Bytes | None = None
+    """The maximum size of the bodies of these requests together. The default is the server's."""
 
     @field_validator("dialects", mode="before")
     @classmethod

@@ -15,7 +15,7 @@ from interlingua.protocols.dialect import Binding, BrpcEndpoint, FramedEndpoint
 from interlingua.protocols.wire import REQUEST_ID, Buffer, FramedRequest
 from interlingua.schemas import InferenceError, Operation
 from interlingua.translator.serving.answer_headers import server_timing, with_request_id
-from interlingua.translator.serving.in_flight import InFlightRequest
+from interlingua.translator.serving.in_flight import InFlightRequest, refuse_inference
 from interlingua.translator.serving.interleave import StreamItem
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.request_metrics import RequestMetrics
@@ -70,9 +70,11 @@ class TransportPipeline:
     async def serve(self, request: Any) -> Any:
         processor, context = self._processor, request.context
         endpoint, binding, metrics, timed = self._endpoints[self._key(request)]
-        nbytes = len(self._body(request))
+        nbytes, load = len(self._body(request)), metrics.load
         with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, self._label) as in_flight:
             opened = in_flight.opened = endpoint.open(request)
+            if load.requests > load.max_requests or load.total.requests > load.total.max_requests:
+                refuse_inference(opened.action.operation, load)
             if opened.action.operation is Operation.INFER_STREAM:
                 items = in_flight.stream(processor.stream(opened, binding, context))
                 in_flight.answer = await self._whole(items, opened.action.collects, metrics)

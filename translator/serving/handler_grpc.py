@@ -15,7 +15,7 @@ from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import InferenceError, Operation
 from interlingua.translator.serving.answer_headers import with_request_id
 from interlingua.translator.serving.handler import Handling, Items, TransportPipeline
-from interlingua.translator.serving.in_flight import InFlightRequest
+from interlingua.translator.serving.in_flight import InFlightRequest, refuse_inference
 from interlingua.translator.serving.interleave import interleave
 
 _STREAM_WINDOW = 64
@@ -92,8 +92,11 @@ class GrpcPipeline(TransportPipeline):
         endpoint, binding, metrics, _ = self._endpoints[call.method]
         request = replace(call, message=message, context=replace(call.context, timings={}))
         processor, context, nbytes = self._processor, request.context, len(message)
+        load = metrics.load
         with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, self._label) as in_flight:
             opened = in_flight.opened = endpoint.open(request)
+            if load.requests > load.max_requests or load.total.requests > load.total.max_requests:
+                refuse_inference(opened.action.operation, load)
             items = None
             if opened.action.operation is Operation.INFER_STREAM:
                 items = processor.stream(opened, binding, context)

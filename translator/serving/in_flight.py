@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Endpoint, Opened
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
 from interlingua.translator.serving.interleave import StreamItem
@@ -20,8 +21,15 @@ from interlingua.translator.serving.request_metrics import RequestMetrics
 
 T = TypeVar("T")
 
-_TIMED = frozenset({Operation.INFER, Operation.INFER_STREAM})
-"""Operations with durations; all others are quick."""
+_INFERENCE = frozenset({Operation.INFER, Operation.INFER_STREAM})
+"""Operations with durations, and with a limit on those in flight; all others are quick."""
+
+
+def refuse_inference(operation: Operation, load: ListenerLoad) -> None:
+    """Refuse an inference above the limits of ``load``; health stays answerable. Raises
+    ``InferenceError``."""
+    if operation in _INFERENCE:
+        raise load.overloaded()
 
 
 @dataclass(slots=True, eq=False)
@@ -45,8 +53,11 @@ class InFlightRequest:
     _ended: bool = False
 
     def __enter__(self) -> InFlightRequest:
-        self.metrics.in_flight += 1
-        self.metrics.received_bytes += self.nbytes
+        metrics = self.metrics
+        metrics.in_flight += 1
+        metrics.received_bytes += self.nbytes
+        metrics.load.requests += 1
+        metrics.load.total.requests += 1
         # Service.number, inlined
         context = self.request.context
         context.server_id = self.service.id
@@ -91,8 +102,10 @@ class InFlightRequest:
         metrics, opened = self.metrics, self.opened
         operation = None if opened is None else opened.action.operation
         metrics.in_flight -= 1
+        metrics.load.requests -= 1
+        metrics.load.total.requests -= 1
         metrics.ended[operation, failure] += 1
-        if metrics.timed and operation in _TIMED:
+        if metrics.timed and operation in _INFERENCE:
             metrics.durations.add(time.monotonic_ns() - self.began)
             stages = metrics.stages
             for stage, ns in self.request.context.timings.items():

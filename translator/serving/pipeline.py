@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interlingua.protocols.dialect import Binding
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.serving.handler import BrpcPipeline, FramedPipeline, Handling, Metrics
 from interlingua.translator.serving.handler_grpc import GrpcPipeline
@@ -31,7 +32,7 @@ class Pipeline:
 
     ``handlers`` has the handler of each transport, as ``protocols.transport.servers`` expects them, with
     ``brpc/http`` and ``brpc/grpc`` for the bindings that bRPC multiplexes on its port. ``request_metrics``
-    count requests by dialect and, with ``timed``, their durations.
+    count requests by dialect and, with ``timed``, their durations; ``load`` is what the listener carries.
     """
 
     def __init__(
@@ -44,10 +45,14 @@ class Pipeline:
         timed: bool = False,
         header_parameters: HeaderParameters | None = None,
         authorization: Authorization | None = None,
+        load: ListenerLoad | None = None,
     ) -> None:
         self.service = service
         self.authorization = authorization or Authorization(listener)
-        self.request_metrics: Metrics = {binding.dialect: RequestMetrics(timed) for binding in bindings}
+        self.load = ListenerLoad(listener) if load is None else load
+        self.request_metrics: Metrics = {
+            binding.dialect: RequestMetrics(timed, self.load) for binding in bindings
+        }
         handling = Handling(
             RequestProcessor(service, listener, default_model, header_parameters, self.authorization),
             self.request_metrics,

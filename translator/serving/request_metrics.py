@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.schemas import ErrorCode, Latencies, ListenerAddress, Operation
 from interlingua.translator.admin.metrics import Family, Sample, latency_samples
 
@@ -15,11 +16,13 @@ from interlingua.translator.admin.metrics import Family, Sample, latency_samples
 class RequestMetrics:
     """The requests of one listener in one dialect. ``ended`` counts them by operation, None where decoding
     did not get that far, and by the code of their failure, None for success. With ``timed``, ``durations``
-    and ``stages`` are those of inference, failed ones included; a stream lasts until its last response."""
+    and ``stages`` are those of inference, failed ones included; a stream lasts until its last response.
+    ``load`` is that of the listener, to which its dialects add together."""
 
-    __slots__ = ("durations", "ended", "in_flight", "received_bytes", "sent_bytes", "stages", "timed")
+    __slots__ = ("durations", "ended", "in_flight", "load", "received_bytes", "sent_bytes", "stages", "timed")
 
-    def __init__(self, timed: bool = False) -> None:
+    def __init__(self, timed: bool = False, load: ListenerLoad | None = None) -> None:
+        self.load = ListenerLoad() if load is None else load
         self.timed = timed
         self.in_flight = 0
         self.received_bytes = 0

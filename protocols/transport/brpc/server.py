@@ -35,6 +35,7 @@ from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.http.engine import Settings
 from interlingua.protocols.transport.http.native import NativeEngine
 from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, send_at_once
@@ -88,20 +89,28 @@ class BrpcServer:
         max_request_bytes: int = MAX_REQUEST_BYTES,
         max_response_bytes: int | None = None,
         max_concurrency: int | None = None,
+        load: ListenerLoad | None = None,
         idle_secs: float = IDLE_SECS,
         stall_secs: float = STALL_SECS,
         trusts: Trusts | None = None,
     ) -> None:
         self._listener = Listener(address, trusts)
+        load = ListenerLoad() if load is None else load
         self.handler = handler
         self.http = NativeEngine(
-            Settings(BoundedHttp(http, self), max_response_bytes=max_response_bytes, stall_secs=stall_secs)
+            Settings(
+                BoundedHttp(http, self),
+                max_response_bytes=max_response_bytes,
+                stall_secs=stall_secs,
+                load=load,
+            )
         )
         self.grpc = GrpcServer(
             BoundedGrpc(grpc, self),
             address,
             max_request_bytes=max_request_bytes,
             max_response_bytes=max_response_bytes,
+            load=load,
             stall_secs=stall_secs,
         )
         self.max_request_bytes = max_request_bytes
@@ -109,7 +118,7 @@ class BrpcServer:
         self.max_concurrency = max_concurrency
         self.idle_secs = idle_secs
         self.stall_secs = stall_secs
-        self.connections: ConnectionSet[_Connection] = ConnectionSet()
+        self.connections: ConnectionSet[_Connection] = ConnectionSet(load)
         self.space = shared_space()
 
     @property
@@ -160,7 +169,7 @@ class _Connection(SharedReceiver):
         self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
         self._stall = StallWatch(self._transport, server.stall_secs)
         self._idle = IdleWatch(server.idle_secs, server.stall_secs, self._state, self._stall.close)
-        server.connections.open.add(self)
+        server.connections.add(self, transport)
 
     def data_received(self, data: Buffer) -> None:
         """Read frames, if the first bytes are those of a frame."""
@@ -373,8 +382,7 @@ class _Connection(SharedReceiver):
         """Stop the timers, and leave the connection set."""
         self._idle.cancel()
         self._stall.cancel()
-        self._server.connections.open.discard(self)
-        self._server.connections.changed()
+        self._server.connections.remove(self, self._transport)
 
 
 def _may_become(data: bytes) -> bool:

@@ -26,6 +26,7 @@ from interlingua.protocols.transport.listener import (
     ConnectionSet,
     Listener,
 )
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
@@ -57,6 +58,7 @@ class FramedServer:
         *,
         max_request_bytes: int = MAX_REQUEST_BYTES,
         max_response_bytes: int | None = None,
+        load: ListenerLoad | None = None,
         idle_secs: float = IDLE_SECS,
         stall_secs: float = STALL_SECS,
         half_closed_secs: float = HALF_CLOSED_SECS,
@@ -71,7 +73,7 @@ class FramedServer:
         self.stall_secs = stall_secs
         self.half_closed_secs = half_closed_secs
         self.linger_secs = linger_secs
-        self.connections: ConnectionSet[_Connection] = ConnectionSet()
+        self.connections: ConnectionSet[_Connection] = ConnectionSet(load)
 
     async def start(self) -> Address:
         """Listen. Returns the bound address, port filled in. Raises ``OSError``."""
@@ -126,7 +128,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
         self._stall = StallWatch(self._transport, server.stall_secs)
         self._idle = IdleWatch(server.idle_secs, server.stall_secs, self._state, self._transport.close)
-        server.connections.open.add(self)
+        server.connections.add(self, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to read into."""
@@ -176,8 +178,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._stall.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        self._server.connections.open.discard(self)
-        self._server.connections.changed()
+        self._server.connections.remove(self, self._transport)
         for call in self._calls:
             call.request.context.cancel.cancel()
             if call.task is not None:

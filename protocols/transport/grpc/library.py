@@ -28,6 +28,7 @@ from interlingua.protocols.transport.grpc.status import (
     unforeseen,
 )
 from interlingua.protocols.transport.listener import CUT_SECS
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.sockets import SocketFile, cannot_listen, claim
 from interlingua.protocols.wire import FORWARDED_FOR, GrpcAnswer, GrpcHandler, GrpcRequest
 from interlingua.schemas import Context
@@ -59,6 +60,7 @@ class GrpcioServer:
         *,
         max_request_bytes: int | None = None,
         max_response_bytes: int | None = None,
+        load: ListenerLoad | None = None,
     ) -> None:
         self.address = address
         self._calls = _Calls(handler, max_request_bytes, max_response_bytes)
@@ -67,6 +69,7 @@ class GrpcioServer:
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", min(receive, LARGEST_MESSAGE)),
             ("grpc.max_send_message_length", LARGEST_MESSAGE),
+            *(() if load is None else (("grpc.max_allowed_incoming_connections", load.most_connections),)),
             *_KEEPALIVE,
         )
 

@@ -27,6 +27,7 @@ from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_name, send_at_once
@@ -55,6 +56,7 @@ class GrpcServer:
         *,
         max_request_bytes: int | None = None,
         max_response_bytes: int | None = None,
+        load: ListenerLoad | None = None,
         stall_secs: float = STALL_SECS,
         keepalive_secs: float = KEEPALIVE_SECS,
         keepalive_timeout_secs: float = KEEPALIVE_TIMEOUT_SECS,
@@ -67,7 +69,7 @@ class GrpcServer:
         self.stall_secs = stall_secs
         self.keepalive_secs = keepalive_secs
         self.keepalive_timeout_secs = keepalive_timeout_secs
-        self.connections: ConnectionSet[_Connection] = ConnectionSet()
+        self.connections: ConnectionSet[_Connection] = ConnectionSet(load)
         self.space = shared_space()
 
     async def start(self) -> Address:
@@ -129,7 +131,7 @@ class _Connection(SharedReceiver):
         self._stall = StallWatch(self._transport, self._server.stall_secs)
         send_at_once(transport)
         self.peer = _grpc_peer(client_name(transport))
-        self._server.connections.open.add(self)
+        self._server.connections.add(self, transport)
         self._connection: ServerConnection[CallHeaders | None] = ServerConnection(
             self._server.interpret, self._accept, self._batch.write
         )
@@ -181,8 +183,7 @@ class _Connection(SharedReceiver):
         self._stall.cancel()
         self._deadlines.cancel()
         self._connection.connection_lost()
-        self._server.connections.open.discard(self)
-        self._server.connections.changed()
+        self._server.connections.remove(self, self._transport)
 
     # called by calls
 

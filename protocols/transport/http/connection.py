@@ -67,7 +67,7 @@ class HttpConnection(asyncio.Protocol):
         self._writer = AnswerWriter(self._transport, self._settings.stall_secs)
         send_at_once(transport)
         self._peer = client_host(transport)
-        self._connections.open.add(self)
+        self._connections.add(self, transport)
         self._expires = monotonic() + self._settings.idle_secs
 
     def data_received(self, data: bytes) -> None:
@@ -104,7 +104,6 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the request."""
         self._reader.close()
-        self._connections.open.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._request is not None:
@@ -113,7 +112,7 @@ class HttpConnection(asyncio.Protocol):
             self._task.cancel()
         if self._task is None or self._idle is not None:
             self._connections.in_flight.discard(self)
-        self._connections.changed()
+        self._connections.remove(self, self._transport)
 
     # called by the engine and its connection set
 

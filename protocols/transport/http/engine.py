@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from interlingua.protocols.transport.http1.answer import WHOLE, total_size
 from interlingua.protocols.transport.http1.body import SMALL_CHUNK_BYTES, SMALL_CHUNKS_PER_SEC
 from interlingua.protocols.transport.listener import HALF_CLOSED_SECS, IDLE_SECS, LINGER_SECS, STALL_SECS
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.wire import HttpAnswer, HttpHandler, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError
 
@@ -30,6 +31,7 @@ class Settings:
     half_closed_secs: float = HALF_CLOSED_SECS
     linger_secs: float = LINGER_SECS
     accept_te_with_length: bool = False
+    load: ListenerLoad = field(default_factory=ListenerLoad)
 
 
 class Engine(Protocol):

@@ -34,6 +34,7 @@ from interlingua.protocols.transport.http1.answer import (
 )
 from interlingua.protocols.transport.http1.headers import MAX_FIELD_BYTES
 from interlingua.protocols.transport.listener import CUT_SECS
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.sockets import has_gone
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.writes import JOINED_BYTES
@@ -74,6 +75,7 @@ class LibraryEngine:
         """The protocol of a new connection."""
         connection = _Connection(self._server, loop=asyncio.get_running_loop(), **self._options)
         connection.half_closed_secs = self._settings.half_closed_secs
+        connection.load = self._settings.load
         return connection
 
     async def stop(self, grace_secs: float) -> int:
@@ -171,6 +173,8 @@ class _Connection(web.RequestHandler):
     """aiohttp's connection, with our answers to malformed input."""
 
     half_closed_secs: float
+    load: ListenerLoad
+    _admitted: asyncio.BaseTransport | None = None
     _tail = b""
     _awaited: StreamReader | None = None
     _latest: StreamReader | None = None
@@ -185,8 +189,16 @@ class _Connection(web.RequestHandler):
         self._giving_up = asyncio.get_running_loop().call_later(self.half_closed_secs, self.force_close)
         return True
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        super().connection_made(transport)
+        if self.load.admit(transport):
+            self._admitted = transport
+
     def connection_lost(self, exc: BaseException | None) -> None:
         """Cancel the timer."""
+        if self._admitted is not None:
+            self.load.release(self._admitted)
         if self._giving_up is not None:
             self._giving_up.cancel()
         super().connection_lost(exc)

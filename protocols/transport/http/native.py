@@ -19,7 +19,7 @@ class NativeEngine:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._connections: ConnectionSet[HttpConnection] = ConnectionSet()
+        self._connections: ConnectionSet[HttpConnection] = ConnectionSet(settings.load)
         self._interval = min(settings.idle_secs, settings.stall_secs) / _CHECKS
         self._timer: asyncio.TimerHandle | None = None
 

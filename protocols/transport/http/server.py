@@ -19,6 +19,7 @@ from interlingua.protocols.transport.listener import (
     STALL_SECS,
     Listener,
 )
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.wire import HttpHandler
 
@@ -44,6 +45,7 @@ class HttpServer:
         *,
         engine: Literal["native", "library"] = "native",
         max_response_bytes: int | None = None,
+        load: ListenerLoad | None = None,
         idle_secs: float = IDLE_SECS,
         stall_secs: float = STALL_SECS,
         half_closed_secs: float = HALF_CLOSED_SECS,
@@ -61,6 +63,7 @@ class HttpServer:
             half_closed_secs,
             linger_secs,
             accept_te_with_length,
+            ListenerLoad() if load is None else load,
         )
 
     async def start(self) -> Address:

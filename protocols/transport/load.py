@@ -1,0 +1,189 @@
+"""What a listener carries at a time, and how much it may: connections, requests in flight, bytes of their
+bodies.
+
+What exceeds a limit is refused and may be tried again; what was accepted before is not delayed. The words are
+those of Envoy (``max_connections``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from collections import Counter
+from time import monotonic
+from typing import cast
+
+from interlingua.protocols.transport.sockets import client_host
+from interlingua.schemas import ErrorCode, InferenceError
+
+UNLIMITED = 1 << 62
+
+SPARE_DESCRIPTORS = 128
+"""How many file descriptors connections of clients leave to the rest of the process: the admin address,
+connections to upstreams, files of models."""
+
+_LOG_SECS = 60.0
+"""The interval between log lines of one reason."""
+
+DESCRIPTORS = "descriptors"
+
+_log = logging.getLogger(__name__)
+
+
+class Load:
+    """Requests in flight and the bytes of their bodies: of a listener, or of all together. Their owners add
+    and subtract."""
+
+    __slots__ = ("body_bytes", "max_bytes", "max_requests", "requests")
+
+    def __init__(self, max_requests: int | None = None, max_bytes: int | None = None) -> None:
+        self.max_requests = UNLIMITED if max_requests is None else max_requests
+        self.max_bytes = UNLIMITED if max_bytes is None else max_bytes
+        self.requests = self.body_bytes = 0
+
+
+class ListenerLoad(Load):
+    """The load of one listener, a part of ``total``. ``refused`` counts what was refused by reason: the name
+    of the option, or ``descriptors`` for connections whose file descriptor is ``ceiling`` or above."""
+
+    __slots__ = (
+        "_addresses",
+        "_ceiling",
+        "_hosts",
+        "_logged",
+        "connections",
+        "listener",
+        "max_connections",
+        "max_connections_per_address",
+        "refused",
+        "total",
+    )
+
+    def __init__(
+        self,
+        listener: str = "",
+        total: Load | None = None,
+        *,
+        max_connections: int | None = None,
+        max_connections_per_address: int | None = None,
+        max_requests: int | None = None,
+        max_bytes: int | None = None,
+        ceiling: int = UNLIMITED,
+    ) -> None:
+        super().__init__(max_requests, max_bytes)
+        self.listener = listener
+        self.total = Load() if total is None else total
+        self.max_connections = UNLIMITED if max_connections is None else max_connections
+        self.max_connections_per_address = max_connections_per_address
+        self.connections = 0
+        self.refused: Counter[str] = Counter()
+        self._addresses: Counter[str] = Counter()
+        self._ceiling = ceiling
+        self._hosts: dict[asyncio.BaseTransport, str] = {}
+        self._logged: dict[str, float] = {}
+
+    def admit(self, transport: asyncio.BaseTransport) -> bool:
+        """Count an accepted connection, which :meth:`release` ends, or abort it: clients of every protocol
+        try again after a connection that closes at once."""
+        reason = self._excess(transport)
+        if not reason:
+            self.connections += 1
+            return True
+        self.count_refusal(reason)
+        cast("asyncio.Transport", transport).abort()
+        return False
+
+    @property
+    def most_connections(self) -> int:
+        """The limit of an engine that counts connections itself, as a 32-bit number."""
+        return min(self.max_connections, self._ceiling, 2**31 - 1)
+
+    def release(self, transport: asyncio.BaseTransport) -> None:
+        """An admitted connection has ended."""
+        self.connections -= 1
+        host = self._hosts.pop(transport, "")
+        if host:
+            self._addresses[host] -= 1
+            if not self._addresses[host]:
+                del self._addresses[host]
+
+    def overloaded(self) -> InferenceError:
+        """The refusal of a request above ``max_inflight_requests``, counted; it is in flight itself."""
+        limit, whose = self.max_requests, "listener"
+        if self.requests <= limit:
+            limit, whose = self.total.max_requests, "server"
+        reason = "max_inflight_requests"
+        self.count_refusal(reason)
+        text = f"the {whose} has {limit} requests in flight, as many as its {reason} allows; try again"
+        return InferenceError(ErrorCode.OVERLOADED, text)
+
+    def overloaded_bytes(self, whose: str, load: Load) -> InferenceError:
+        """The refusal of a body above the ``max_inflight_bytes`` of ``load``, counted."""
+        reason = "max_inflight_bytes"
+        self.count_refusal(reason)
+        held, limit = load.body_bytes, load.max_bytes
+        text = f"the {whose} holds {held} bytes of requests in flight, its {reason} is {limit}; try again"
+        return InferenceError(ErrorCode.OVERLOADED, text)
+
+    def count_refusal(self, reason: str) -> None:
+        """Count a refusal, and log it now and then."""
+        self.refused[reason] += 1
+        now = monotonic()
+        if now - self._logged.get(reason, -_LOG_SECS) >= _LOG_SECS:
+            self._logged[reason] = now
+            facts = {"listener": self.listener, "reason": reason, "count": self.refused[reason]}
+            _log.warning("listener overloaded", extra={"facts": facts})
+
+    def _excess(self, transport: asyncio.BaseTransport) -> str:
+        """Why a connection is not accepted, empty if it is."""
+        if self.connections >= self.max_connections:
+            return "max_connections"
+        # descriptors are assigned from the lowest free number on, so the number says how many are in use
+        if self._ceiling < UNLIMITED and transport.get_extra_info("socket").fileno() >= self._ceiling:
+            return DESCRIPTORS
+        if self.max_connections_per_address is not None and (host := client_host(transport)):
+            if self._addresses[host] >= self.max_connections_per_address:
+                return "max_connections_per_address"
+            self._addresses[host] += 1
+            self._hosts[transport] = host
+        return ""
+
+
+class Body:
+    """The bytes of one request's body that are here. ``size`` of them are counted in ``load``."""
+
+    __slots__ = ("_load", "size")
+
+    def __init__(self, load: ListenerLoad) -> None:
+        self._load = load
+        self.size = 0
+
+    def grow(self, size: int) -> InferenceError | None:
+        """``size`` bytes are here: count them, or refuse them. A body is accepted alone however large it is:
+        ``max_request_bytes`` bounds that."""
+        load, total = self._load, self._load.total
+        more, fault = size - self.size, None
+        if load.body_bytes > self.size and load.body_bytes + more > load.max_bytes:
+            fault = load.overloaded_bytes("listener", load)
+        elif total.body_bytes > self.size and total.body_bytes + more > total.max_bytes:
+            fault = load.overloaded_bytes("server", total)
+        else:
+            self.size = size
+            load.body_bytes += more
+            total.body_bytes += more
+        return fault
+
+    def release(self) -> None:
+        """They are here no longer."""
+        self._load.body_bytes -= self.size
+        self._load.total.body_bytes -= self.size
+        self.size = 0
+
+
+def descriptor_ceiling() -> int:
+    """The lowest number of a file descriptor that connections of clients must not use."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return UNLIMITED
+    return limit - min(SPARE_DESCRIPTORS, limit // 4)

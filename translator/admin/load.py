@@ -1,0 +1,36 @@
+"""Metrics of what each listener carries, and of what exceeded its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.schemas import ListenerAddress
+from interlingua.translator.admin.metrics import Family, Sample
+
+
+def families(listening: Sequence[tuple[ListenerAddress, ListenerLoad]]) -> Iterator[Family]:
+    loads = [({"listener": each.address, "transport": each.transport}, load) for each, load in listening]
+    yield Family(
+        "interlingua_connections",
+        "gauge",
+        "Open connections of clients.",
+        [Sample(load.connections, labels) for labels, load in loads],
+    )
+    yield Family(
+        "interlingua_inflight_bytes",
+        "gauge",
+        "Bytes of request bodies that have arrived and are not answered, without those that arrive at once.",
+        [Sample(load.body_bytes, labels) for labels, load in loads],
+    )
+    yield Family(
+        "interlingua_refused_total",
+        "counter",
+        "Connections and requests above a limit of the listener or the server, by the name of the option, or "
+        "'descriptors' where the process has few file descriptors left.",
+        [
+            Sample(count, {**labels, "reason": reason})
+            for labels, load in loads
+            for reason, count in load.refused.items()
+        ],
+    )
