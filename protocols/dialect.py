@@ -25,6 +25,7 @@ from interlingua.protocols.wire import (
     HttpCall,
     HttpReply,
     HttpRequest,
+    Prefix,
 )
 from interlingua.schemas import (
     Datatype,
@@ -101,13 +102,15 @@ class Action(Generic[Answer]):
 @dataclass(slots=True)
 class Opened(Generic[Answer]):
     """A message read as far as routing needs. An empty ``model`` is the listener's default model. ``message``
-    belongs to the codec; ``argument`` is that of the operation (see :class:`Action`)."""
+    belongs to the codec; ``argument`` is that of the operation (see :class:`Action`). ``arriving`` is its
+    request if the body is not complete yet."""
 
     action: Action[Answer]
     model: str = ""
     version: str = ""
     message: Any = None
     argument: Any = None
+    arriving: HttpRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,8 @@ class Passthrough(Generic[Call, Answer, Reply]):
     shape. ``call`` returns the call, None if the message needs decoding for its names. ``answer`` returns the
     caller's answer and the version that ran, or a response to encode; it raises as ``UpstreamCall.decode``. A
     passthrough to any transport of the dialect uses an ``InferRequest`` as its call and the response as its
-    reply.
+    reply. None of these needs more of an HTTP body than its ``Prefix``; ``answer`` returns None if a reply
+    that is still arriving needs decoding.
 
     A message of a sequence needs decoding. ``observable``: the action and the call can decode copies of the
     message and of the reply, so that it passes for an observed request too.
@@ -146,7 +150,7 @@ class Passthrough(Generic[Call, Answer, Reply]):
 
     heads: Callable[[Opened[Answer], Signature], InferHeads | None]
     call: Callable[[Opened[Answer], PassthroughNames], Call | InferRequest | None]
-    answer: Callable[[Opened[Answer], PassthroughNames, Reply], tuple[Answer, str] | InferResponse]
+    answer: Callable[[Opened[Answer], PassthroughNames, Reply], tuple[Answer, str] | InferResponse | None]
     observable: bool = True
 
 
@@ -172,7 +176,7 @@ class HttpEndpoint:
     ``fail(request, opened, error)`` writes an error in the dialect's form; ``opened`` is None if the message
     could not be opened. Answers of a ``timed`` endpoint have the durations of stages in ``Server-Timing``. A
     ``page`` is for browsers: an endpoint of another dialect for the same method and path answers clients that
-    do not accept HTML.
+    do not accept HTML. With a ``prefix``, ``open`` needs nothing of the body.
     """
 
     method: str
@@ -181,6 +185,7 @@ class HttpEndpoint:
     fail: Callable[[HttpRequest, Opened[HttpAnswer] | None, InferenceError], HttpAnswer]
     timed: bool = False
     page: bool = False
+    prefix: Prefix | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ buffers in ``parts``, which a transport writes one after the other without joini
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -26,11 +26,42 @@ NO_PARAMS: Mapping[str, str] = {}
 """No named segments, or no headers. Never changed."""
 
 
+Prefix = Callable[[Mapping[str, str]], int | None]
+"""How many bytes of a large body precede its tensors, at most a few KiB, by its headers; None if it must be
+complete."""
+
+
+class BodyRest(Protocol):
+    """The rest of a body that is still arriving, of which the first bytes are known: its pieces, read no
+    faster than they are taken. They raise what ends the body early. Its owner takes them all, or calls
+    :meth:`close`. ``length``: how many bytes the pieces have together.
+    """
+
+    length: int
+
+    def __aiter__(self) -> AsyncIterator[Buffer]: ...
+
+    async def __anext__(self) -> Buffer: ...
+
+    async def whole(self) -> Buffer:
+        """The first bytes and the rest, once all is here, instead of the pieces. Raises as they do."""
+
+    def end_with(self, size: int, tail: Buffer) -> None:
+        """Give ``tail`` instead of what follows the next ``size`` bytes."""
+
+    def on_end(self, call: Callable[[BaseException | None], None]) -> None:
+        """Call ``call`` once everything has arrived (None), or never will."""
+
+    def close(self) -> None:
+        """Take no more of it."""
+
+
 @dataclass(slots=True)
 class HttpRequest:
     """An HTTP request as received. ``path`` is as sent, percent-escapes included; ``query`` is without the
     question mark. The headers are complete before ``body`` is read; from them the handler chooses the
-    ``endpoint``, the named segments of its path, ``params``, and the limit of the body.
+    ``endpoint``, the named segments of its path, ``params``, and the limit of the body. A body that is still
+    arriving goes on with ``rest``.
     """
 
     method: str
@@ -42,22 +73,31 @@ class HttpRequest:
     context: Context = field(default_factory=Context)
     endpoint: Any = None
     max_body_bytes: int | None = None
+    rest: BodyRest | None = None
+
+    async def collect(self) -> None:
+        """Wait for the whole body. Raises as :class:`BodyRest`."""
+        if self.rest is not None:
+            self.body, self.rest = await self.rest.whole(), None
 
 
 @dataclass(slots=True)
 class HttpAnswer:
-    """An HTTP answer to write: ``parts`` one after the other, or an iterator for a stream."""
+    """An HTTP answer to write: ``parts`` one after the other, or an iterator for a stream. A body that is
+    still arriving goes on with ``rest``."""
 
     status: int
     headers: Headers = ()
     parts: Sequence[Buffer] | AsyncIterator[Buffer] = ()
+    rest: BodyRest | None = None
 
 
 @dataclass(slots=True)
 class HttpCall:
     """An HTTP request to send to an upstream: ``parts`` are its body. ``repeatable``: sending it twice is
     safe, as it is for every GET. A body that is still arriving goes on with ``rest``, which is read as fast
-    as the upstream takes it; ``length`` is its size with ``parts``, None if that is not known."""
+    as the upstream takes it; ``length`` is its size with ``parts``, None if that is not known. With a
+    ``prefix``, a large reply is returned once that much of its body is here."""
 
     method: str
     path: str
@@ -68,6 +108,7 @@ class HttpCall:
     repeatable: bool = False
     rest: AsyncIterator[Buffer] | None = None
     length: int | None = None
+    prefix: Prefix | None = None
     ascii_headers: ClassVar[bool] = False
 
     def add_headers(self, headers: Mapping[str, str]) -> None:
@@ -76,11 +117,18 @@ class HttpCall:
 
 @dataclass(slots=True)
 class HttpReply:
-    """The answer to an ``HttpCall``, without its transfer and content codings."""
+    """The answer to an ``HttpCall``, without its transfer and content codings. A body that is still arriving
+    goes on with ``rest``."""
 
     status: int
     headers: Mapping[str, str]
     body: Buffer
+    rest: BodyRest | None = None
+
+    async def collect(self) -> None:
+        """Wait for the whole body. Raises as :class:`BodyRest`."""
+        if self.rest is not None:
+            self.body, self.rest = await self.rest.whole(), None
 
 
 class HttpHandler(Protocol):
@@ -90,8 +138,11 @@ class HttpHandler(Protocol):
         """Decide from the head alone. An answer ends the matter before any body byte is read; None
         lets the body come, at most ``request.max_body_bytes`` of it (None: no limit)."""
 
+    def prefix(self, request: HttpRequest) -> int | None:
+        """How many bytes of a large body :meth:`serve` needs before the rest; None if it needs all."""
+
     async def serve(self, request: HttpRequest) -> HttpAnswer:
-        """Answer a request whose body is complete."""
+        """Answer a request whose body is complete, or goes on with ``rest``."""
 
     def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:
         """The answer, in the dialect's form, to a request that the transport abandons."""
@@ -129,6 +180,7 @@ class GrpcAnswer:
     details: str = ""
     trailing: Headers = ()
     parts: Sequence[Buffer] = ()
+    rest: ClassVar[None] = None
 
     @property
     def whole(self) -> Buffer:
@@ -192,6 +244,7 @@ class BrpcAnswer:
     code: int = 0
     text: str = ""
     headers: Headers = ()
+    rest: ClassVar[None] = None
 
 
 class BrpcHandler(Protocol):
@@ -234,6 +287,7 @@ class FramedAnswer:
     """An answer to write: ``parts`` is its whole frame, size first."""
 
     parts: Sequence[Buffer]
+    rest: ClassVar[None] = None
 
 
 @dataclass(slots=True)
@@ -241,6 +295,7 @@ class FramedReply:
     """An answer as received from an upstream, without its size."""
 
     message: Buffer
+    rest: ClassVar[None] = None
 
 
 class FramedHandler(Protocol):

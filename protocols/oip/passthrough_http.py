@@ -22,7 +22,14 @@ from interlingua.protocols.oip.codec_http import HEADER_LENGTH, binary_header, h
 from interlingua.protocols.oip.json_members import members, name_of, tensor_head, text
 from interlingua.protocols.oip.known_headers import LONGEST
 from interlingua.protocols.repeated import Described
-from interlingua.protocols.wire import Buffer, Headers, HttpAnswer, HttpCall, HttpReply, HttpRequest
+from interlingua.protocols.wire import (
+    Buffer,
+    Headers,
+    HttpAnswer,
+    HttpCall,
+    HttpReply,
+    HttpRequest,
+)
 from interlingua.schemas import (
     Datatype,
     InferenceError,
@@ -69,18 +76,31 @@ def _heads(opened: Opened[HttpAnswer], signature: Signature) -> InferHeads | Non
     headers = request.headers
     if headers.get("content-encoding") or accepted_coding(headers.get("accept-encoding", "")):
         return None
-    found = _read(_request, headers, request.body)
+    found = _request_of(request)
     return None if found is None else found.heads
 
 
+def _request_of(request: HttpRequest) -> _Request | None:
+    rest = request.rest
+    found: _Request | None = _read(
+        _request, request.headers, request.body, 0 if rest is None else rest.length
+    )
+    return found
+
+
 def _call(opened: Opened[HttpAnswer], names: PassthroughNames) -> HttpCall:
-    body: Buffer = opened.message.body
-    length, parts = _length(opened.message.headers), [body]
+    request: HttpRequest = opened.message
+    body, rest = request.body, request.rest
+    length, parts = _length(request.headers), [body]
     if names.inputs or names.outputs:
         header = _renamed(bytes(memoryview(body)[:length]), names)
         parts = [header, memoryview(body)[length:]]
         length = len(header)
-    return infer_call(names.remote, names.version, dict(_headers_for(length)), parts)
+    call = infer_call(names.remote, names.version, dict(_headers_for(length)), parts)
+    call.prefix = prefix
+    if rest is not None:
+        call.rest, call.length = rest, rest.length + sum(map(len, parts))
+    return call
 
 
 def _renamed(header: bytes, names: PassthroughNames) -> bytes:
@@ -93,15 +113,18 @@ def _renamed(header: bytes, names: PassthroughNames) -> bytes:
 
 def _answer(
     opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpReply
-) -> tuple[HttpAnswer, str] | InferResponse:
+) -> tuple[HttpAnswer, str] | InferResponse | None:
     found = _passed(opened.message, names, reply) if reply.status == 200 else None
-    return decode_infer({}, reply) if found is None else found
+    if found is None and reply.rest is None:
+        return decode_infer({}, reply)
+    return found
 
 
 def _passed(request: HttpRequest, names: PassthroughNames, reply: HttpReply) -> tuple[HttpAnswer, str] | None:
     """The caller's answer and the version that gave it; None if it must be decoded."""
-    asked = _read(_request, request.headers, request.body)
-    found = _read(_response, reply.headers, reply.body)
+    rest = reply.rest
+    asked = _request_of(request)
+    found = _read(_response, reply.headers, reply.body, 0 if rest is None else rest.length)
     # an answer without data has another form
     if asked is None or found is None or not found.size:
         return None
@@ -113,23 +136,33 @@ def _passed(request: HttpRequest, names: PassthroughNames, reply: HttpReply) -> 
         return None
     length = _length(reply.headers)
     if found.model == names.model and found.id == asked.id and not back:
-        return HttpAnswer(200, _headers_for(length), [reply.body]), found.version
+        return HttpAnswer(200, _headers_for(length), [reply.body], rest), found.version
     if not found.plain:
         return None
     described = tuple([(name, *rest) for name, (_, *rest) in zip(outputs, found.outputs, strict=True)])
     # ids differ from request to request
     write = binary_header.__wrapped__ if asked.id else binary_header
     headers, header = write(names.model, found.version, described, asked.id)
-    return HttpAnswer(200, headers, [header, memoryview(reply.body)[length:]]), found.version
+    return HttpAnswer(200, headers, [header, memoryview(reply.body)[length:]], rest), found.version
 
 
-def _read(read: Any, headers: Mapping[str, str], body: Buffer) -> Any:
-    """What ``read`` finds in the JSON of ``body``, None if it is not for the data that follow."""
+def prefix(headers: Mapping[str, str]) -> int | None:
+    """The size of the JSON before the data. See ``Prefix``."""
+    length = headers.get(HEADER_LENGTH.lower(), "")
+    if headers.get("content-encoding") or not (length.isascii() and length.isdigit()):
+        return None
+    return int(length) if 0 < int(length) <= LONGEST else None
+
+
+def _read(read: Any, headers: Mapping[str, str], body: Buffer, more: int) -> Any:
+    """What ``read`` finds in the JSON of ``body``, None if it is not for the data that follow, of which
+    ``more`` bytes are still to come."""
     with suppress(InferenceError):
-        length = header_length(headers, len(body))
+        size = len(body) + more
+        length = header_length(headers, size)
         if length and length <= LONGEST:
             found = read(bytes(memoryview(body)[:length]))
-            return found if found is not None and found.size == len(body) - length else None
+            return found if found is not None and found.size == size - length else None
     return None
 
 

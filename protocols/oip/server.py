@@ -20,7 +20,7 @@ from interlingua.protocols.oip.http_control import CONTROL_ENDPOINTS
 from interlingua.protocols.oip.http_endpoint import http_fail, json_answer, json_encoder, of_model, of_server
 from interlingua.protocols.oip.metadata_json import write_model_metadata, write_server_metadata
 from interlingua.protocols.oip.passthrough import open_infer
-from interlingua.protocols.oip.passthrough_http import PASSTHROUGH
+from interlingua.protocols.oip.passthrough_http import PASSTHROUGH, prefix
 from interlingua.protocols.oip.passthrough_stream import STREAM_ENDPOINT
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import (
@@ -87,10 +87,12 @@ def http_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
                 ("GET", "/v2/models/{model}/versions/{version}", _MODEL_METADATA),
                 ("GET", "/v2/models/{model}/ready", _MODEL_READY),
                 ("GET", "/v2/models/{model}/versions/{version}/ready", _MODEL_READY),
-                ("POST", "/v2/models/{model}/infer", infer),
-                ("POST", "/v2/models/{model}/versions/{version}/infer", infer),
                 *CONTROL_ENDPOINTS,
             )
+        ),
+        *(
+            HttpEndpoint("POST", f"/v2/models/{path}/infer", infer, http_fail, timed=True, prefix=prefix)
+            for path in ("{model}", "{model}/versions/{version}")
         ),
         *generate_endpoints(nonfinite),
     )

@@ -8,6 +8,7 @@ memory.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -82,7 +83,14 @@ _KNOWN: dict[tuple[int, str], _Request] = {}
 def _heads(opened: Opened[HttpAnswer], signature: Signature) -> InferHeads | None:
     request: HttpRequest = opened.message[0]
     found = _request(opened, signature) if request.query in _FORMATS else None
-    return found.heads if found is not None and len(request.body) == found.size else None
+    size = len(request.body) if request.rest is None else request.rest.length
+    return found.heads if found is not None and size == found.size else None
+
+
+def prefix(headers: Mapping[str, str]) -> int:
+    """See ``Prefix``. The messages are in headers: a body has only tensors, that of an answer a copy of its
+    header at the end."""
+    return 0
 
 
 def _request(opened: Opened[HttpAnswer], signature: Signature) -> _Request | None:
@@ -138,9 +146,13 @@ def _call(opened: Opened[HttpAnswer], names: PassthroughNames) -> HttpCall | Non
         text = _rewritten(asked, names)
     query = f"format={'binary' if query_format(request) == 'binary' else 'text'}"
     try:
-        return infer_call(names.remote, names.version, query, text, [request.body])
+        call = infer_call(names.remote, names.version, query, text, [request.body])
     except InferenceError:
         return None  # decoding refuses it with the name of the upstream
+    call.prefix = prefix
+    if request.rest is not None:
+        call.rest, call.length = request.rest, request.rest.length
+    return call
 
 
 def _rewritten(asked: _Request, names: PassthroughNames) -> str:
@@ -158,13 +170,19 @@ def _rewritten(asked: _Request, names: PassthroughNames) -> str:
 
 def _answer(
     opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpReply
-) -> tuple[HttpAnswer, str] | InferResponse:
+) -> tuple[HttpAnswer, str] | InferResponse | None:
     succeeded(reply)
     request, header = opened.message
     found = _written(opened, names, reply)
-    if found is None or len(reply.body) < found.size:
+    rest = reply.rest
+    if found is None or (len(reply.body) if rest is None else rest.length) < found.size:
+        if rest is not None:
+            return None
         return decode_infer(PendingCall(names.version, header.batch_size, {}, _theirs(names)), reply)
     headers = (RESPONSE, found.text), (STATUS, success_text(request.context)), BINARY
+    if rest is not None:
+        rest.end_with(found.size, found.copy)
+        return HttpAnswer(200, headers, rest=rest), found.version
     return HttpAnswer(200, headers, [memoryview(reply.body)[: found.size], found.copy]), found.version
 
 

@@ -28,7 +28,7 @@ from interlingua.protocols.trtis.codec_http import (
     read_header,
 )
 from interlingua.protocols.trtis.header_text import write_response_header, write_status
-from interlingua.protocols.trtis.passthrough_http import PASSTHROUGH
+from interlingua.protocols.trtis.passthrough_http import PASSTHROUGH, prefix
 from interlingua.protocols.trtis.status import (
     failure,
     probed,
@@ -200,8 +200,8 @@ _PLAIN: tuple[tuple[str, Operation, Any, tuple[str, ...]], ...] = (
 )
 
 HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
-    HttpEndpoint("POST", "/api/infer/{model}", _open_infer, _fail_infer),
-    HttpEndpoint("POST", "/api/infer/{model}/{version}", _open_infer, _fail_infer),
+    HttpEndpoint("POST", "/api/infer/{model}", _open_infer, _fail_infer, prefix=prefix),
+    HttpEndpoint("POST", "/api/infer/{model}/{version}", _open_infer, _fail_infer, prefix=prefix),
     *(
         HttpEndpoint(method, f"/api/{path}", partial(_open, Action(operation, encode)), fail)
         for method, operation, encode, paths in _PLAIN

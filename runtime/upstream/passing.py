@@ -67,6 +67,9 @@ class UpstreamPassing:
         size = batch_size(heads, ours) if ours.max_batch_size else 1
         read: Callable[[Any], Any] = partial(passthrough.answer, opened, names)
         if observe is not None and (passed := observe()) is not None:
+            if opened.arriving is not None:
+                await opened.arriving.collect()
+                message = passthrough.call(opened, names)
             passed.signature, passed.nbytes = ours, nbytes_of(message)
             read = partial(self._keep, passed, known, read)
         began = time.monotonic_ns()
@@ -86,9 +89,12 @@ class UpstreamPassing:
             raise
         undecoded = isinstance(answer, tuple)
         version = answer[1] if undecoded else answer.version
+        context.timings["upstream"] = received - began
+        if undecoded and answer[0].rest is not None:
+            answer[0].rest.on_end(partial(self._arrived, version, size, began, context))
+            return answer[0]
         course = Course(began, began, began, received, time.monotonic_ns())
         self.counts.success(version, size, course, context)
-        context.timings["upstream"] = received - began
         if undecoded:
             return answer[0]
         answer.model = model
@@ -200,10 +206,22 @@ class UpstreamPassing:
             answer.error.origin = self.upstream.name
         answer.model = model
 
+    def _arrived(
+        self, version: str, size: int, began: int, context: Context, failure: BaseException | None
+    ) -> None:
+        """Count a message whose answer has arrived after its beginning, or has not."""
+        if failure is not None:
+            self.count_end(failure, version, size, began, context)
+            return
+        received = time.monotonic_ns()
+        self.counts.success(version, size, Course(began, began, began, received, received), context)
+
     def _keep(
         self, passed: PassedMessage, known: KnownSignature, read: Callable[[Any], Any], reply: Any
     ) -> Any:
-        """``read`` the ``reply``, which stays for ``passed``."""
+        """``read`` the ``reply``, which stays for ``passed``; see ``Passthrough.answer``."""
+        if reply.rest is not None:
+            return None
         passed.nbytes += nbytes_of(reply)
         passed.response = partial(self._response, known, reply)
         return read(reply)

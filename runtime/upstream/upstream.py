@@ -185,12 +185,37 @@ class Upstream:
                 except InferenceError as error:
                     error.message = f"{self._client_label}{error.message}"
                     raise
+                if reply.rest is not None:
+                    return await self._read_arriving(attempt, message, reply, read)
                 try:  # _read, inlined
                     return read(reply)
                 except InferenceError as error:
                     if error.code is ErrorCode.BAD_UPSTREAM:
                         error.message = f"{self._label}{error.message}"
                     raise
+
+    async def _read_arriving(
+        self, attempt: Attempt, message: Any, reply: HttpReply, read: Callable[[Any], T]
+    ) -> T:
+        """The result of ``read`` on a reply whose body is arriving. The request ends with that body."""
+        rest = reply.rest
+        assert rest is not None, "it is arriving"  # noqa: S101
+        try:
+            result = self._read(read, reply)
+            if result is None:
+                try:
+                    await reply.collect()
+                except InferenceError as error:
+                    error.message = f"{self._client_label}{error.message}"
+                    raise
+                return self._read(read, reply)
+        except BaseException:
+            rest.close()
+            raise
+        attempt.extend(rest)
+        if self.gate is not None:
+            rest.on_end(self.gate.extend(nbytes_of(message)))
+        return result
 
     def read(self, read: Callable[[Any], T], response: Any) -> T:
         """The result of ``read`` on the response of :meth:`call`. Raises as that."""
@@ -387,6 +412,8 @@ async def _send(client: Any, request: Any) -> Any:
 def nbytes_of(message: Any) -> int:
     """The bytes of a call, or of a reply."""
     if isinstance(message, HttpCall | FramedRequest):
+        if message.rest is not None and message.length is not None:
+            return message.length
         return sum(memoryview(part).nbytes for part in message.parts)
     nbytes = memoryview(message.body if isinstance(message, HttpReply) else message.message).nbytes
     return nbytes + sum(memoryview(part).nbytes for part in getattr(message, "parts", ()))

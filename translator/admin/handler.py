@@ -48,6 +48,9 @@ class AdminHandler:
         request.max_body_bytes = 0
         return None
 
+    def prefix(self, request: HttpRequest) -> int | None:
+        return None
+
     async def serve(self, request: HttpRequest) -> HttpAnswer:
         page: Page = request.endpoint
         try:

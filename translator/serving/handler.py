@@ -71,8 +71,12 @@ class TransportPipeline:
         processor, context = self._processor, request.context
         endpoint, binding, metrics, timed = self._endpoints[self._key(request)]
         nbytes, load = len(self._body(request)), metrics.load
+        arriving = None if self._has_message or request.rest is None else request
+        if arriving is not None:
+            nbytes += arriving.rest.length
         with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, self._label) as in_flight:
             opened = in_flight.opened = endpoint.open(request)
+            opened.arriving = arriving
             if load.requests > load.max_requests or load.total.requests > load.total.max_requests:
                 refuse_inference(opened.action.operation, load)
             if opened.action.operation is Operation.INFER_STREAM:
@@ -85,6 +89,8 @@ class TransportPipeline:
             metrics.sent_bytes += len(answer.message)
         if self._has_parts and answer.parts:
             metrics.sent_bytes += _nbytes(answer.parts)
+        if answer.rest is not None:
+            metrics.sent_bytes += answer.rest.length
         if timed:
             # a request that fails in its first stage has no times yet
             timings = context.timings or {"decode": time.monotonic_ns() - in_flight.began}

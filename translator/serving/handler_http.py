@@ -50,6 +50,19 @@ class HttpPipeline(TransportPipeline):
         request.max_body_bytes = self._handling.max_request_bytes
         return None
 
+    def prefix(self, request: HttpRequest) -> int | None:
+        """See ``HttpHandler``: None unless the tensors may go to an upstream as they arrive."""
+        endpoint, binding, _, _ = self._endpoints[request.endpoint]
+        if endpoint.prefix is None:
+            return None
+        try:
+            opened = endpoint.open(request)
+        except InferenceError:
+            return None
+        may_pass = self._processor.may_pass(opened, binding, request.context)
+        found: int | None = endpoint.prefix(request.headers) if may_pass else None
+        return found
+
     def refuse(self, request: HttpRequest, error: InferenceError) -> Any:
         """See ``TransportPipeline``; plain text for a request without an endpoint."""
         return _plain(400, error.message) if request.endpoint is None else super().refuse(request, error)

@@ -38,7 +38,7 @@ class InFlightRequest:
 
     Set ``opened`` once the message is opened, then ``answer``. If the work fails, ``endpoint`` writes the
     answer; only cancellation propagates. A request for a stream ends with the last item of :meth:`stream`,
-    every other request with the work.
+    one whose answer is still arriving with that, every other request with the work.
     """
 
     service: Service
@@ -68,7 +68,9 @@ class InFlightRequest:
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if failure is None:
-            if self.opened is None or self.opened.action.operation is not Operation.INFER_STREAM:
+            if self.answer is not None and self.answer.rest is not None:
+                self.answer.rest.on_end(self._arrived)
+            elif self.opened is None or self.opened.action.operation is not Operation.INFER_STREAM:
                 self._end(None)
             return False
         self._end(_code_of(failure))
@@ -93,6 +95,9 @@ class InFlightRequest:
         except BaseException as failure:
             self._end(_code_of(failure))
             raise
+
+    def _arrived(self, failure: BaseException | None) -> None:
+        self._end(None if failure is None else _code_of(failure))
 
     def _end(self, failure: ErrorCode | None) -> None:
         """Count it as answered, or as failed; once."""

@@ -79,11 +79,27 @@ class RequestProcessor:
             if action.passthrough is not None and not dispatch.parameters:
                 answer = await dispatch.pass_through(self.service.observers, self.service.copies)
             if answer is None:
+                if opened.arriving is not None:
+                    await opened.arriving.collect()
                 answer = await self._answer(dispatch)
             failed = False
         finally:
             self.service.trends.count(time.monotonic_ns() - began, failed)
         return answer
+
+    def may_pass(self, opened: Opened[Any], binding: Binding, context: Context) -> bool:
+        """Whether an upstream may get the inference ``opened`` undecoded, as far as known in advance. One
+        that may go to a fallback is received first."""
+        router, passthrough = self.service.router, opened.action.passthrough
+        model = opened.model or self.default_model
+        models: tuple[str, ...] = (model,)
+        key = RouteKey(model, binding.dialect, self.listener, opened.version, context.headers)
+        for route in router.candidates(key)[:1]:
+            if not route.passes_through or route.fallback:
+                return False
+            models = route.models
+        targets = [router.models.get(model) for model in models]
+        return any(target is not None and target.passthrough is passthrough for target in targets)
 
     async def stream(
         self, opened: Opened[Any], binding: Binding, context: Context

@@ -36,6 +36,7 @@ class BoundedHttp:
     def __init__(self, handler: HttpHandler, server: Limited) -> None:
         self._handler = handler
         self._server = server
+        self.prefix = handler.prefix
         self.serve = handler.serve
         self.refuse = handler.refuse
 

@@ -68,7 +68,7 @@ class PooledHttpClient:
             connection = kept or await self._connect(request)
             waiter = self._request(connection, request, streamed=False)
             try:
-                headers, body = await waiter
+                headers, body, rest = await waiter
                 break
             except ConnectionFailedError:
                 if kept is None or connection.heard or not _repeatable(request):
@@ -79,7 +79,7 @@ class PooledHttpClient:
                 raise
         if "content-encoding" in headers.headers:
             body = self._decoded(headers, body)
-        return HttpReply(headers.status, headers.headers, body)
+        return HttpReply(headers.status, headers.headers, body, rest)
 
     async def stream(self, request: HttpCall) -> AsyncGenerator[HttpReply, None]:
         """Send and give the pieces of the reply as they come; errors are those of ``HttpClient``. A reply
@@ -89,7 +89,7 @@ class PooledHttpClient:
         waiter = self._request(connection, request, streamed=True)
         try:
             while not ended:
-                headers, piece = await waiter
+                headers, piece, _ = await waiter
                 size += len(piece)
                 ended = not piece
                 if self._limit is not None and size > self._limit:
@@ -143,7 +143,9 @@ class PooledHttpClient:
             self._keep(connection)
             raise unwritable(fault) from fault
         connection.deadline = deadline
-        waiter = connection.request(head, parts, size, bodiless=method == "HEAD", streamed=streamed)
+        waiter = connection.request(
+            head, parts, size, bodiless=method == "HEAD", streamed=streamed, prefix=request.prefix
+        )
         if request.rest is not None:
             connection.send_rest(request.rest, chunked=length is None)
         if deadline is not None and self._deadlines is not None:
@@ -191,13 +193,15 @@ class PooledHttpClient:
         if self._closed:
             connection.abort()
             raise self._errors.failed("was not reached: the client has closed", sent=False)
-        if self._deadlines is None:
-            self._deadlines = Deadlines(asyncio.get_running_loop(), self._open.__iter__)
         self._open.add(connection)
         return connection
 
     def _connection(self) -> HttpClientConnection:
-        return HttpClientConnection(self._errors, self._limit, self._keep, self._open.discard)
+        if self._deadlines is None:
+            self._deadlines = Deadlines(asyncio.get_running_loop(), self._open.__iter__)
+        return HttpClientConnection(
+            self._errors, self._limit, self._deadlines, self._keep, self._open.discard
+        )
 
     def _keep(self, connection: HttpClientConnection) -> None:
         """Keep a connection for the next request."""

@@ -6,11 +6,14 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import AsyncIterator, Callable, Sequence
+from time import monotonic
 from typing import cast
 
+from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
 from interlingua.protocols.transport.http.client_errors import HttpClientErrors
 from interlingua.protocols.transport.http1.answer import chunk, flat, size_of
+from interlingua.protocols.transport.http1.arriving import ArrivingBody
 from interlingua.protocols.transport.http1.body import BodyError
 from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reply_headers import ReplyHeaders
@@ -18,10 +21,11 @@ from interlingua.protocols.transport.http1.reply_reader import BODY, IDLE, Reply
 from interlingua.protocols.transport.sockets import send_at_once
 from interlingua.protocols.transport.turns import SMALL_BYTES, TURN_BYTES, Turn
 from interlingua.protocols.transport.writes import JOINED_BYTES, write_pieces
-from interlingua.protocols.wire import Buffer
+from interlingua.protocols.wire import BodyRest, Buffer, Prefix
 
-Received = asyncio.Future[tuple[ReplyHeaders, Buffer]]
-"""The headers and the body of an answer, or a piece of a streamed one, which ends with an empty piece."""
+Received = asyncio.Future[tuple[ReplyHeaders, Buffer, BodyRest | None]]
+"""The headers and the body of an answer, or its first bytes and the rest; or a piece of a streamed one, which
+ends with an empty piece."""
 
 _HELD_BYTES = 1 << 18
 """How much of a streamed answer is buffered before reading pauses."""
@@ -31,12 +35,14 @@ _INPUT = select.POLLIN | select.POLLRDHUP
 
 class HttpClientConnection(asyncio.Protocol):
     """``free`` is called when another request may follow, ``lost`` when the connection has ended.
-    ``deadline`` is that of the current request; ``heard``: a byte of its answer has arrived."""
+    ``deadline`` is that of the current request, one of ``deadlines``. It is paused while we wait for more of
+    the request, or for the reader of its answer. ``heard``: a byte of the answer has arrived."""
 
     def __init__(
         self,
         errors: HttpClientErrors,
         limit: int | None,
+        deadlines: Deadlines,
         free: Callable[[HttpClientConnection], None],
         lost: Callable[[HttpClientConnection], None],
     ) -> None:
@@ -46,6 +52,7 @@ class HttpClientConnection(asyncio.Protocol):
         self.reader = ReplyReader()
         self._errors = errors
         self._limit = limit
+        self._deadlines = deadlines
         self._free = free
         self._lost = lost
         self._loop = asyncio.get_running_loop()
@@ -55,6 +62,11 @@ class HttpClientConnection(asyncio.Protocol):
         self._sending: asyncio.Task[None] | None = None
         self._received = 0  # in this turn
         self._busy = self._streamed = self._direct = self._held = False
+        self._prefix: Prefix | None = None
+        self._first = 0  # how much of _arriving has to be here
+        self._arriving: ArrivingBody | None = None  # the body of an answer that need not be complete
+        self._pauses = 0  # of the deadline
+        self._left: float | None = None  # until the deadline when it was paused
 
     # called by the event loop
 
@@ -116,6 +128,7 @@ class HttpClientConnection(asyncio.Protocol):
             self._sending.cancel()
         self.resume_writing()
         self._deliver()
+        self._break_off()
         self._lost(self)
 
     def pause_writing(self) -> None:
@@ -136,7 +149,7 @@ class HttpClientConnection(asyncio.Protocol):
         """See ``BodyOwner``."""
         self.reader.body_filled(count)
         self._count(count)
-        if self.reader.complete:
+        if self.reader.complete or self._arriving is not None:
             self._advance()
 
     # called by the client
@@ -147,12 +160,21 @@ class HttpClientConnection(asyncio.Protocol):
         return not self._transport.is_closing() and not self._poll.poll(0)
 
     def request(
-        self, head: bytes, parts: Sequence[Buffer], size: int, *, bodiless: bool, streamed: bool
+        self,
+        head: bytes,
+        parts: Sequence[Buffer],
+        size: int,
+        *,
+        bodiless: bool,
+        streamed: bool,
+        prefix: Prefix | None = None,
     ) -> Received:
-        """Send a request with a body of ``parts``, ``size`` bytes together. The future raises
-        ``InferenceError``."""
-        self._busy, self.heard, self._streamed = True, False, streamed
-        self.reader.begin(bodiless=bodiless, streamed=streamed)
+        """Send a request with a body of ``parts``, ``size`` bytes together. ``prefix`` is that of an
+        ``HttpCall``. The future raises ``InferenceError``."""
+        self._busy, self.heard, self._streamed, self._prefix = True, False, streamed, prefix
+        self.reader.begin(
+            bodiless=bodiless, streamed=streamed, arriving=None if prefix is None else self._begin_arriving
+        )
         if size <= JOINED_BYTES:
             self._transport.write(b"".join((head, *parts)) if size else head)
         else:
@@ -171,8 +193,8 @@ class HttpClientConnection(asyncio.Protocol):
         self._sending = self._loop.create_task(self._send_rest(rest, chunked))
 
     def expire(self) -> None:
-        """The deadline has passed. Between two pieces that is not an error yet."""
-        if self._waiter is not None:
+        """The deadline has passed. Between two pieces of a stream that is not an error yet."""
+        if self._waiter is not None or self._arriving is not None:
             self._fail(self._errors.timed_out())
 
     def release(self) -> None:
@@ -209,20 +231,81 @@ class HttpClientConnection(asyncio.Protocol):
             if self._waiter is None and reader.untaken > _HELD_BYTES and not self._held:
                 self._held = True
                 self._turn.read(False)
+        elif self._arriving is not None:
+            self._advance_arriving(self._arriving)
         elif reader.complete:
             if self._limit is not None and len(reader.body) > self._limit:
                 self._fail(self._errors.too_large(len(reader.body)))
                 return
             if self._direct:
-                self._direct = False
-                self._transport.set_protocol(self)
+                self._end_direct()
             self._deliver()
             self.release()
         elif self._limit is not None and reader.size > self._limit:
             self._fail(self._errors.too_large(reader.size))
-        elif reader.missing >= DIRECT_BYTES and not self._direct:
+        else:
+            self._receive_directly()
+
+    def _receive_directly(self) -> None:
+        if self.reader.missing >= DIRECT_BYTES and not self._direct:
             self._direct = True
             self._transport.set_protocol(DirectBody(self))
+
+    def _end_direct(self) -> None:
+        self._direct = False
+        self._transport.set_protocol(self)
+
+    # an answer that is read while it arrives
+
+    def _begin_arriving(self, headers: ReplyHeaders) -> ArrivingBody | None:
+        """Where to receive the large body of an answer; None if it has to be complete."""
+        if headers.status != 200 or "content-encoding" in headers.headers or self._prefix is None:
+            return None
+        first = self._prefix(headers.headers)
+        if first is None or first >= headers.length or (self._limit or headers.length) < headers.length:
+            return None
+        self._first, self._arriving = first, ArrivingBody(headers.length, self._flow, self._loop)
+        return self._arriving
+
+    def _advance_arriving(self, body: ArrivingBody) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done() and body.size >= self._first:
+            self._waiter = None
+            body.on_end(self._end_arriving)
+            waiter.set_result((self.reader.headers, body.split(self._first), body))
+        if not self.reader.complete:
+            self._receive_directly()
+            return
+        if self._direct:
+            self._end_direct()
+        self._arriving = None
+        self.release()
+
+    def _end_arriving(self, fault: BaseException | None) -> None:
+        if fault is not None:  # for example, the caller has disconnected
+            self.abort()
+
+    def _break_off(self) -> None:
+        if self._arriving is not None and self._fault is not None:
+            self._arriving.fail(self._fault)
+
+    def _flow(self, read: bool) -> None:
+        self._turn.read(read)
+        if read:
+            self._resume_deadline()
+        else:
+            self._pause_deadline()
+
+    def _pause_deadline(self) -> None:
+        self._pauses += 1
+        if self._pauses == 1 and self.deadline is not None:
+            self._left, self.deadline = self.deadline - monotonic(), None
+
+    def _resume_deadline(self) -> None:
+        self._pauses -= 1
+        if not self._pauses and self._left is not None:
+            self.deadline, self._left = monotonic() + self._left, None
+            self._deadlines.add(self.deadline)
 
     def _deliver(self) -> None:
         """Give the waiter what has arrived, or the fault."""
@@ -238,17 +321,18 @@ class HttpClientConnection(asyncio.Protocol):
             waiter.set_exception(self._fault)
         elif body or reader.complete:
             self._waiter = None
-            waiter.set_result((reader.headers, body))
+            waiter.set_result((reader.headers, body, None))
 
     def _fail(self, fault: Exception) -> None:
         """End the connection, and the request with ``fault``."""
         self._fault = fault
         self._deliver()
+        self._break_off()
         self.abort()
 
     async def _send_rest(self, rest: AsyncIterator[Buffer], chunked: bool) -> None:
         try:
-            async for piece in rest:
+            while (piece := await self._next(rest)) is not None:
                 if self._writable is not None:
                     await self._writable
                 if size := size_of(piece):
@@ -258,3 +342,10 @@ class HttpClientConnection(asyncio.Protocol):
                 self._transport.write(b"0\r\n\r\n")
         except Exception as fault:
             self._fail(fault)
+
+    async def _next(self, rest: AsyncIterator[Buffer]) -> Buffer | None:
+        self._pause_deadline()
+        try:
+            return await anext(rest, None)
+        finally:
+            self._resume_deadline()

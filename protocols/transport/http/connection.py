@@ -1,7 +1,8 @@
 """One HTTP/1 connection: the ``asyncio.Protocol`` around a ``RequestReader``.
 
 Input is read in the event loop's callbacks; one task per connection calls the handler and writes the answers,
-in order. Reading pauses while a request is answered, so pipelined requests wait in the socket.
+in order. Reading pauses while a request is answered, so pipelined requests wait in the socket. A handler may
+get a request while its body is arriving.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from interlingua.protocols.transport.http.engine import (
 )
 from interlingua.protocols.transport.http.writer import AnswerWriter
 from interlingua.protocols.transport.http1.answer import WHOLE, text_answer
+from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, ArrivingBody
 from interlingua.protocols.transport.http1.body import BodyError, SmallChunksError
 from interlingua.protocols.transport.http1.headers import HeadersError, RequestHeaders
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD, RequestReader
@@ -55,6 +57,9 @@ class HttpConnection(asyncio.Protocol):
         self._idle: asyncio.Future[None] | None = None  # the task waits on it for a request
         self._timer: asyncio.TimerHandle | None = None
         self._received = 0  # in this turn
+        self._arriving: ArrivingBody | None = None  # the body of a request that need not be complete
+        self._prefix = 0  # how much of that has to be here
+        self._ready = False  # the task has a request to answer
         self._answering = self._half_closed = self._direct = False
 
     # called by the event loop
@@ -124,8 +129,12 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
         elif self._request is None:
             self._end()
-        else:
+        elif self._request.rest is None:
             self._refuse(self._request, stalled(self._settings.stall_secs))
+        else:
+            error = stalled(self._settings.stall_secs)
+            self._early = self._settings.handler.refuse(self._request, error)
+            self._stop_body(error)
 
     def drain(self) -> None:
         """Close if idle; else the next answer does."""
@@ -189,13 +198,18 @@ class HttpConnection(asyncio.Protocol):
         if limit is not None and length > limit and self._early is None:
             self._refuse(request, request_too_large(limit, length))
             return
+        if length > STREAMED_BYTES and self._early is None:
+            prefix = self._settings.handler.prefix(request)
+            if prefix is not None and prefix < length:
+                self._prefix, self._arriving = prefix, ArrivingBody(length, self._flow, self._loop)
+                self._reader.read_while_arriving(self._arriving)
+        self._expires = monotonic() + self._settings.stall_secs
         self._read_body()
         if self._reader.state is not BODY:
             return
         if self._early is not None:
             self._answer_early()
             return
-        self._expires = monotonic() + self._settings.stall_secs
         if headers.expects_continue:  # RFC 9110, 10.1.1
             self._transport.write(_CONTINUE)
         if self._reader.missing >= DIRECT_BYTES:
@@ -210,14 +224,36 @@ class HttpConnection(asyncio.Protocol):
         """See ``BodyOwner``."""
         reader, request = self._reader, self._request
         assert request is not None, "a body has a request"  # noqa: S101
+        self._expires = monotonic() + self._settings.stall_secs
         reader.body_filled(count)
         self._count(count)
-        if reader.state is BODY:
-            self._expires = monotonic() + self._settings.stall_secs
-            return
+        if reader.state is not BODY:
+            self._end_direct()
+            self._expires = math.inf
+        if self._arriving is not None:
+            self._serve_early(request, self._arriving)
+        elif reader.state is not BODY:
+            request.body = reader.body
+            self._wake()
+
+    def _serve_early(self, request: HttpRequest, body: ArrivingBody) -> None:
+        """Have ``request`` answered while its ``body`` arrives, once enough of that is here."""
+        if request.rest is None and body.size >= self._prefix:
+            request.body, request.rest = body.split(self._prefix), body
+            self._wake()
+
+    def _flow(self, read: bool) -> None:
+        """Go on with a body that is read while it arrives, or wait for its reader."""
+        self._expires = monotonic() + self._settings.stall_secs if read else math.inf
+        self._turn.read(read)
+
+    def _stop_body(self, fault: BaseException) -> None:
+        """Read no more of a body that is arriving; its reader gets ``fault``."""
         self._end_direct()
-        request.body, self._expires = reader.body, math.inf
-        self._wake()
+        self._reader.refuse()
+        self._expires = math.inf
+        if self._arriving is not None:
+            self._arriving.fail(fault)
 
     def _end_direct(self) -> None:
         if self._direct:
@@ -243,7 +279,11 @@ class HttpConnection(asyncio.Protocol):
                 return
             self._early = self._settings.handler.refuse(request, request_too_large(limit, size))
         if reader.state is ANSWERING:
-            request.body, self._expires = reader.body, math.inf
+            self._expires = math.inf
+        if self._arriving is not None:
+            self._serve_early(request, self._arriving)
+        elif reader.state is ANSWERING:
+            request.body = reader.body
             self._wake()
 
     def _count(self, received: int) -> None:
@@ -282,6 +322,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _wake(self) -> None:
         """Have the task answer the request."""
+        self._ready = True
         if self._task is None:
             self._task = self._loop.create_task(self._work())
         elif self._idle is not None and not self._idle.done():
@@ -292,17 +333,18 @@ class HttpConnection(asyncio.Protocol):
         reader = self._reader
         try:
             while reader.state is not CLOSED:
-                if reader.state not in _COMPLETE:
+                if not self._ready:
                     self._idle = self._loop.create_future()
                     await self._idle
                     self._idle = None
+                self._ready = False
                 request = self._request
                 assert request is not None, "the task is woken for a request"  # noqa: S101
                 self._go_on(await self._answer(request))
                 if self._request is not None:
                     await asyncio.sleep(0)  # many pipelined requests give other connections their turn
-        except ConnectionError:
-            pass  # the client disconnected, and the request is cancelled
+        except (ConnectionError, InferenceError):
+            pass  # the client disconnected, and the request is cancelled; or an answer broke off
         except Exception:
             _log.exception("unexpected error")
         finally:
@@ -319,7 +361,11 @@ class HttpConnection(asyncio.Protocol):
         if answer is None:
             try:
                 answer = await settings.handler.serve(request)
-                if settings.max_response_bytes is not None:
+                if self._early is not None:  # the body has stopped arriving
+                    if answer.rest is not None:
+                        answer.rest.close()
+                    answer = self._early
+                elif settings.max_response_bytes is not None:
                     answer = within(settings.max_response_bytes, request, answer, settings.handler)
             except Exception:
                 answer = self._fault(request)
@@ -332,7 +378,9 @@ class HttpConnection(asyncio.Protocol):
             and not (self._half_closed and not reader.pending)
         )
         parts, minor, bodiless = answer.parts, headers.minor, request.method == "HEAD"
-        if not isinstance(parts, WHOLE) and isinstance(parts, AsyncIterator):
+        if answer.rest is not None:
+            await self._writer.arriving(answer, answer.rest, minor, keep_alive=keep_alive)
+        elif not isinstance(parts, WHOLE) and isinstance(parts, AsyncIterator):
             keep_alive = keep_alive and minor > 0
             await self._writer.stream(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
         else:
@@ -344,6 +392,10 @@ class HttpConnection(asyncio.Protocol):
     def _go_on(self, keep_alive: bool) -> None:
         """The answer is written: close, or begin the next request if it has arrived."""
         self._connections.in_flight.discard(self)
+        if self._arriving is not None:
+            if self._reader.state is BODY:  # the answer came early (RFC 9112, 9.6)
+                self._stop_body(asyncio.CancelledError())
+            self._arriving = None
         self._request = self._early = None
         self._answering = False
         if not keep_alive or self._connections.stopping or self._reader.state is not ANSWERING:
@@ -362,6 +414,7 @@ class HttpConnection(asyncio.Protocol):
         """The answer if the handler raises, which it must not. The connection ends with it."""
         _log.exception("unexpected error", extra={"facts": {"path": request.path}})
         if self._reader.state is not CLOSED:
+            self._end_direct()
             self._reader.refuse()
         return text_answer(500, FAULT)
 

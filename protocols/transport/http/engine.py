@@ -53,9 +53,12 @@ def within(limit: int | None, request: HttpRequest, answer: HttpAnswer, handler:
     parts = answer.parts
     if limit is None or (not isinstance(parts, WHOLE) and isinstance(parts, AsyncIterator)):
         return answer
-    size = total_size(parts)
+    rest = answer.rest
+    size = total_size(parts) if rest is None else total_size(parts) + rest.length
     if size <= limit:
         return answer
+    if rest is not None:
+        rest.close()
     return handler.refuse(request, _too_large("answer", size, "max_response_bytes", limit))
 
 

@@ -20,7 +20,7 @@ from interlingua.protocols.transport.http1.answer import (
 )
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.writes import JOINED_BYTES, write_pieces
-from interlingua.protocols.wire import Buffer, HttpAnswer
+from interlingua.protocols.wire import BodyRest, Buffer, HttpAnswer, parts_of
 
 _GONE = "the client closed the connection"
 
@@ -83,6 +83,25 @@ class AnswerWriter:
             write(b"".join((head, *parts)))
         else:
             write_pieces(self._transport, (head, *map(flat, parts)), size)
+
+    async def arriving(self, answer: HttpAnswer, rest: BodyRest, minor: int, *, keep_alive: bool) -> None:
+        """Write an answer whose ``rest`` is arriving. Raises what that raises, and ``ConnectionError`` where
+        the client is gone."""
+        parts = parts_of(answer)
+        framing = f"content-length: {total_size(parts) + rest.length}\r\n"
+        try:
+            pieces = self._head(answer, framing, minor, keep_alive), *map(flat, parts)
+            self._check_client()
+            write_pieces(self._transport, pieces, total_size(pieces))
+            async for piece in rest:
+                if self.paused:
+                    await self.drain()
+                self._check_client()
+                self._transport.write(piece)
+            if self.paused:
+                await self.drain()
+        finally:
+            rest.close()
 
     def _head(self, answer: HttpAnswer, framing: str, minor: int, keep_alive: bool) -> bytes:
         """See ``head_of``. Answers on a connection often differ in their last header alone, Server-Timing."""

@@ -83,7 +83,7 @@ class SizedBody:
         """How many bytes have arrived."""
         self.complete = False
 
-    def feed(self, data: bytes | bytearray, at: int) -> int:
+    def feed(self, data: Buffer, at: int) -> int:
         """Take the bytes of the body from ``data[at:]``. Returns where they end."""
         begin, end = self.size, min(at + self._length - self.size, len(data))
         self.size = size = begin + end - at

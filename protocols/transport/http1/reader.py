@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 
 from interlingua.protocols.transport.allowance import Allowance
+from interlingua.protocols.transport.http1.arriving import ArrivingBody
 from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody, body_in, small_chunks
 from interlingua.protocols.transport.http1.headers import (
     END,
@@ -105,7 +106,7 @@ class RequestReader:
         self.body: Buffer = b""
         self._accept_te_with_length = accept_te_with_length
         self._probe: HeaderProbe | None = None
-        self._body: SizedBody | ChunkedBody | None = None
+        self._body: SizedBody | ChunkedBody | ArrivingBody | None = None
         self._allowance: Allowance | None = None
         # the input that is not read yet is _data[_at:]
         self._data: bytes | bytearray = b""
@@ -176,15 +177,19 @@ class RequestReader:
         """In state BODY, how many bytes of a body with a length are still to come; 0 for a chunked one."""
         return self._body.missing if self._body is not None else 0
 
+    def read_while_arriving(self, body: ArrivingBody) -> None:
+        """In state BODY, before the first byte: receive into ``body``, which its owner reads."""
+        self._body = body
+
     def body_buffer(self) -> memoryview:
         """Space for bytes that are missing."""
-        assert isinstance(self._body, SizedBody), "its length is known"  # noqa: S101
+        assert isinstance(self._body, SizedBody | ArrivingBody), "its length is known"  # noqa: S101
         return self._body.buffer()
 
     def body_filled(self, count: int) -> None:
         """Like :meth:`read_body`, for ``count`` bytes that have arrived in :meth:`body_buffer`."""
         body = self._body
-        assert isinstance(body, SizedBody), "its length is known"  # noqa: S101
+        assert isinstance(body, SizedBody | ArrivingBody), "its length is known"  # noqa: S101
         body.fill(count)
         if body.complete:
             self._end_body(body)
@@ -212,8 +217,9 @@ class RequestReader:
             self._allowance = small_chunks()
         return ChunkedBody(self._allowance)
 
-    def _end_body(self, body: SizedBody | ChunkedBody) -> None:
-        self.body, self._body = body.whole(), None
+    def _end_body(self, body: SizedBody | ChunkedBody | ArrivingBody) -> None:
+        self.body = b"" if isinstance(body, ArrivingBody) else body.whole()
+        self._body = None
         self.state = TRANSITIONS[self.state][BODY_END]
 
     def _find_headers(self) -> RequestHeaders | None:

@@ -7,7 +7,9 @@ answer: the connection is not used again.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 
+from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, ArrivingBody
 from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody, UnchunkedBody, body_in
 from interlingua.protocols.transport.http1.headers import HeaderProbe, HeadersError
 from interlingua.protocols.transport.http1.reply_headers import (
@@ -29,6 +31,9 @@ _MAX_INTERIM = 32
 """The most interim answers to one request."""
 
 _NONE = ReplyHeaders(b"", 0, {}, False, 0)
+
+Arriving = Callable[[ReplyHeaders], ArrivingBody | None]
+"""Where to receive a large body; None for the default."""
 
 
 class ReplyState(enum.Enum):
@@ -72,9 +77,11 @@ REPLY_TRANSITIONS: dict[ReplyState, dict[ReplyEvent, ReplyState]] = {
 
 class ReplyReader:
     """``headers`` are those of the current answer, ``body`` its body once it is ``complete``. A ``streamed``
-    body is taken in pieces instead."""
+    body is taken in pieces instead, and so is a large one for which ``arriving`` returns where it is
+    received."""
 
     __slots__ = (
+        "_arriving",
         "_bodiless",
         "_body",
         "_data",
@@ -96,7 +103,8 @@ class ReplyReader:
         self.headers = self._known = _NONE
         self.body: Buffer = b""
         self.complete = False
-        self._body: SizedBody | ChunkedBody | UnchunkedBody | None = None
+        self._body: SizedBody | ChunkedBody | UnchunkedBody | ArrivingBody | None = None
+        self._arriving: Arriving | None = None
         self._data = bytearray()  # an incomplete header section
         self.pending = b""
         """The part of a body that has arrived for the next :meth:`receive`, which may bring no data."""
@@ -105,9 +113,12 @@ class ReplyReader:
         self._interim = self._taken = 0
         self._bodiless = self._streamed = False
 
-    def begin(self, *, bodiless: bool = False, streamed: bool = False) -> None:
+    def begin(
+        self, *, bodiless: bool = False, streamed: bool = False, arriving: Arriving | None = None
+    ) -> None:
         """A request goes out; ``bodiless``: its answer has no body, as to HEAD (RFC 9112, 6.3)."""
         self.state = REPLY_TRANSITIONS[self.state][REQUEST]
+        self._arriving = arriving
         self.body, self._body, self.complete = b"", None, False
         self._bodiless, self._streamed, self._interim, self._taken = bodiless, streamed, 0, 0
 
@@ -143,12 +154,12 @@ class ReplyReader:
 
     def body_buffer(self) -> memoryview:
         """Space for bytes that are missing."""
-        assert isinstance(self._body, SizedBody), "its length is known"  # noqa: S101
+        assert isinstance(self._body, SizedBody | ArrivingBody), "its length is known"  # noqa: S101
         return self._body.buffer()
 
     def body_filled(self, count: int) -> None:
         """``count`` bytes have arrived in :meth:`body_buffer`."""
-        assert isinstance(self._body, SizedBody), "its length is known"  # noqa: S101
+        assert isinstance(self._body, SizedBody | ArrivingBody), "its length is known"  # noqa: S101
         self._body.fill(count)
         if self._body.complete:
             self._complete()
@@ -158,7 +169,7 @@ class ReplyReader:
         body = self._body
         if body is None or not self._streamed:
             return b""
-        assert not isinstance(body, SizedBody), "it is streamed"  # noqa: S101
+        assert not isinstance(body, SizedBody | ArrivingBody), "it is streamed"  # noqa: S101
         self._taken = body.size
         return body.take()
 
@@ -215,7 +226,8 @@ class ReplyReader:
         elif length == UNTIL_CLOSE or self._streamed:
             self._body = UnchunkedBody(None if length == UNTIL_CLOSE else length)
         else:
-            self._body = SizedBody(length)
+            arriving = self._arriving if length > STREAMED_BYTES else None
+            self._body = (None if arriving is None else arriving(headers)) or SizedBody(length)
         self.state = REPLY_TRANSITIONS[self.state][BODY_BEGINS]
         return self._feed(data, at)
 
@@ -233,7 +245,9 @@ class ReplyReader:
     def _complete(self) -> None:
         body = self._body
         assert body is not None, "in state BODY there is one"  # noqa: S101
-        if not self._streamed:
+        if isinstance(body, ArrivingBody):
+            self._body = None
+        elif not self._streamed:
             self.body, self._body = body.whole(), None
         self.complete = True
         self.state = REPLY_TRANSITIONS[self.state][COMPLETE if self.headers.keep_alive else LAST]

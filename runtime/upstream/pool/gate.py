@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from interlingua.schemas import ErrorCode, InferenceError
@@ -44,6 +44,11 @@ class Gate:
             yield
         finally:
             self._leave(nbytes)
+
+    def extend(self, nbytes: int) -> Callable[[object], None]:
+        """Be inside also after the block, until the result is called."""
+        self._enter(nbytes)
+        return lambda _: self._leave(nbytes)
 
     async def _turn(self, upstream: str, nbytes: int, deadline: float | None) -> None:
         left = None if deadline is None else deadline - time.monotonic()

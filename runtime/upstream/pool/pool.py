@@ -13,7 +13,7 @@ from collections.abc import Sequence as Several
 from types import TracebackType
 from typing import Any
 
-from interlingua.protocols.wire import ConnectionFailedError
+from interlingua.protocols.wire import BodyRest, ConnectionFailedError
 from interlingua.runtime.upstream.pool.homes import Homes, Key, in_order
 from interlingua.runtime.upstream.pool.member import Member
 from interlingua.runtime.upstream.pool.names import HostNames
@@ -214,6 +214,16 @@ class Attempt:
         self.member.answered()
         if self._trial:
             self._trial = self.member.trying = False
+
+    def extend(self, rest: BodyRest) -> None:
+        """The request ends with the ``rest`` of its answer, after the block."""
+        self.member.running += 1
+        rest.on_end(self._arrived)
+
+    def _arrived(self, failure: BaseException | None) -> None:
+        self.member.end(failure is None)
+        if isinstance(failure, InferenceError):
+            self._judge(failure)
 
     def _judge(self, error: InferenceError) -> None:
         member = self.member

@@ -44,6 +44,9 @@ class HttpEcho:
         request.max_body_bytes = self.max_body_bytes
         return HttpAnswer(404, (), (b"no such path",)) if request.path == "/refused" else None
 
+    def prefix(self, request: HttpRequest) -> int | None:
+        return None
+
     async def serve(self, request: HttpRequest) -> HttpAnswer:
         self.served.append(request)
         self.entered.set()

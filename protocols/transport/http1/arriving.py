@@ -1,0 +1,222 @@
+"""A body of known length whose pieces are taken while it arrives, no faster than they are taken.
+
+The memory for one body is bounded, whatever its length: reading pauses while much of it is not taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from interlingua.protocols.transport.http1.body import SizedBody
+from interlingua.protocols.transport.received import unfilled
+from interlingua.protocols.wire import Buffer
+
+STREAMED_BYTES = 1 << 18
+"""Larger bodies may leave before they have arrived."""
+
+_HELD_BYTES = 1 << 18
+"""How much is held before reading pauses."""
+
+_PIECE_BYTES = 1 << 18
+"""How much is received into one buffer."""
+
+_COPIED_BYTES = 1 << 14
+"""Up to this size a piece is copied: drips must not cost an object each."""
+
+Ended = Callable[[BaseException | None], None]
+
+
+class ArrivingBody:
+    """A ``BodyRest``, and for its connection a body of ``total`` bytes, like ``SizedBody``. ``flow`` is
+    called with whether to read on."""
+
+    def __init__(self, total: int, flow: Callable[[bool], None], loop: asyncio.AbstractEventLoop) -> None:
+        self.size = 0
+        """How many bytes have arrived."""
+        self.complete = False
+        self.length = self.least_size = total
+        self._total = total
+        self._flow = flow
+        self._loop = loop
+        self._first = b""
+        self._pieces: deque[Buffer] = deque()
+        self._space = memoryview(b"")
+        self._begin = self._end = 0  # _space[_begin:_end] has arrived and is not taken
+        self._held = 0
+        self._paused = False
+        self._left = total
+        self._tail: Buffer = b""
+        self._whole: SizedBody | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._fault: BaseException | None = None
+        self._calls: list[Ended] = []
+
+    # for the connection that receives it
+
+    @property
+    def missing(self) -> int:
+        """How many bytes are still to come."""
+        return self._total - self.size
+
+    def feed(self, data: bytes | bytearray, at: int) -> int:
+        """Take the bytes of the body from ``data[at:]``. Returns where they end."""
+        end = min(at + self.missing, len(data))
+        if self._whole is not None:
+            self._whole.feed(data, at)
+        elif end - at > _COPIED_BYTES:
+            self._seal()
+            # a bytearray changes
+            self._pieces.append(memoryview(data)[at:end] if type(data) is bytes else bytes(data[at:end]))
+        else:
+            place = at
+            while place < end:
+                space = self.buffer()[: end - place]
+                space[:] = data[place : place + len(space)]
+                self._end += len(space)
+                place += len(space)
+        self._arrived(end - at)
+        return end
+
+    def buffer(self) -> memoryview:
+        """Space for bytes that are missing."""
+        if self._whole is not None:
+            return self._whole.buffer()
+        if self._end == len(self._space):
+            self._seal()
+            self._space = unfilled(min(_PIECE_BYTES, self.missing))
+            self._begin = self._end = 0
+        return self._space[self._end : self._end + self.missing]
+
+    def fill(self, count: int) -> None:
+        """Note that ``count`` bytes have arrived in :meth:`buffer`."""
+        if self._whole is not None:
+            self._whole.fill(count)
+        else:
+            self._end += count
+        self._arrived(count)
+
+    def split(self, count: int) -> bytes:
+        """The first ``count`` bytes, which have arrived, and which the pieces then lack."""
+        first = bytearray()
+        while len(first) < count:
+            piece = memoryview(self._take() or b"")
+            wanted = count - len(first)
+            first += piece[:wanted]
+            if len(piece) > wanted:
+                self._pieces.appendleft(piece[wanted:])
+                self._held += len(piece) - wanted
+        self._first = bytes(first)
+        self.length = self._left = self._total - count
+        return self._first
+
+    def fail(self, fault: BaseException) -> None:
+        """The rest does not arrive, because of ``fault``."""
+        if not self.complete and self._fault is None:
+            self._fault = fault
+            self._wake()
+            self._finish(fault)
+
+    # for its reader, see BodyRest
+
+    def __aiter__(self) -> ArrivingBody:
+        return self
+
+    async def __anext__(self) -> Buffer:
+        while True:
+            piece = self._take()
+            if piece is not None:
+                piece = piece[: self._left]
+                self._left -= len(piece)
+                if piece:
+                    return piece
+            elif self._fault is not None:
+                raise self._fault
+            elif not self.complete:
+                await self._more()
+            elif self._tail:
+                tail, self._tail = self._tail, b""
+                return tail
+            else:
+                raise StopAsyncIteration
+
+    async def whole(self) -> Buffer:
+        """The first bytes and the rest in one buffer, once all is here. Raises as the pieces."""
+        whole = self._whole = SizedBody(self._total)
+        whole.feed(self._first, 0)
+        while (piece := self._take()) is not None:
+            whole.feed(piece, 0)
+        while not whole.complete:
+            if self._fault is not None:
+                raise self._fault
+            await self._more()
+        return whole.whole()
+
+    def end_with(self, size: int, tail: Buffer) -> None:
+        """Give ``tail`` instead of what follows the next ``size`` bytes."""
+        self._left, self._tail, self.length = size, tail, size + len(tail)
+
+    def on_end(self, call: Ended) -> None:
+        """Call ``call`` once everything has arrived (None), or never will."""
+        if self.complete or self._fault is not None:
+            call(self._fault)
+        else:
+            self._calls.append(call)
+
+    def close(self) -> None:
+        """Take no more of it."""
+        self._pieces.clear()
+        self._begin = self._end
+        self.fail(asyncio.CancelledError())
+
+    # inside
+
+    def _seal(self) -> None:
+        if self._end > self._begin:
+            self._pieces.append(self._space[self._begin : self._end])
+            self._begin = self._end
+
+    def _take(self) -> Buffer | None:
+        """What has arrived first, None if there is nothing."""
+        piece: Buffer
+        if self._pieces:
+            piece = self._pieces.popleft()
+        elif self._end > self._begin:
+            piece = self._space[self._begin : self._end]
+            self._begin = self._end
+        else:
+            return None
+        self._held -= len(piece)
+        if self._paused and self._held < _HELD_BYTES and self._fault is None:
+            self._paused = False
+            self._flow(True)
+        return piece
+
+    def _arrived(self, count: int) -> None:
+        self.size += count
+        self.complete = self.size == self._total
+        if self._whole is None:
+            self._held += count
+            if self._held >= _HELD_BYTES and not (self._paused or self.complete or self._fault):
+                self._paused = True
+                self._flow(False)
+        self._wake()
+        if self.complete:
+            self._finish(None)
+
+    async def _more(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _finish(self, fault: BaseException | None) -> None:
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call(fault)
