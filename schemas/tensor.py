@@ -83,9 +83,11 @@ class Tensor:
             packed = pack_bytes(_as_bytes(name, element) for element in array.ravel().tolist())
             return cls(name, datatype, array.shape, memoryview(packed))
         plain = np.ascontiguousarray(array, dtype=datatype.dtype)
-        # reshape before view: a scalar has no axis to reinterpret
-        flat = plain.reshape(-1).view(np.uint8)
-        return cls(name, datatype, array.shape, flat.data.toreadonly() if flat.size else _EMPTY)
+        if not plain.size:
+            return cls(name, datatype, array.shape, _EMPTY)
+        if datatype is Datatype.BF16:  # a buffer has no format for it
+            plain = plain.view(np.uint16)
+        return cls(name, datatype, array.shape, plain.data.cast("B").toreadonly())
 
     @property
     def count(self) -> int:

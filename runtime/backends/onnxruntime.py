@@ -70,17 +70,16 @@ class OnnxInstance:
         """See ``Instance``. Raises INVALID_TENSOR for a BYTES element that is not UTF-8, naming input and
         element, and MODEL_FAILED with ONNX Runtime's words."""
         arrays = {tensor.name: _array(tensor) for tensor in inputs}
+        datatypes = self._datatypes
         # for ONNX Runtime, no output names mean all of them; unrequested ones are dropped below
-        names = list(outputs or self._datatypes)
+        names = list(outputs or datatypes)
         try:
             results = self._run(names, arrays)
         # its errors have no base of their own below Exception
         except Exception as error:
             raise model_failed(str(error)) from error
-        return tuple(
-            Tensor.from_numpy(name, result, self._datatypes[name])
-            for name, result in zip(outputs, results, strict=False)
-        )
+        named = zip(outputs, results, strict=False)
+        return tuple([Tensor.from_numpy(name, result, datatypes[name]) for name, result in named])
 
     def close(self) -> None:
         """Drop the session; its memory lives as long as the last answer that shows it."""
