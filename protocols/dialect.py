@@ -17,6 +17,7 @@ from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
     FramedAnswer,
+    FramedCall,
     FramedReply,
     FramedRequest,
     GrpcAnswer,
@@ -38,7 +39,7 @@ from interlingua.schemas import (
     Signature,
 )
 
-Call = TypeVar("Call", HttpCall, GrpcRequest, BrpcRequest, FramedRequest)
+Call = TypeVar("Call", HttpCall, GrpcRequest, BrpcRequest, FramedCall)
 Answer = TypeVar("Answer", HttpAnswer, GrpcAnswer, BrpcAnswer, FramedAnswer)
 Reply = TypeVar("Reply", HttpReply, GrpcAnswer, BrpcAnswer, FramedReply)
 

@@ -262,20 +262,22 @@ class BrpcHandler(Protocol):
 
 @dataclass(slots=True)
 class FramedRequest:
-    """A message on a connection that carries nothing else: in a frame, which is its size as an unsigned
-    number of four bytes, little-endian, and the message.
-
-    On the server ``message`` is what stood behind the size. On the client ``parts`` is the whole frame, which
-    the codec writes, since what is aligned in a message may count from its size; ``repeatable`` is that of an
-    ``HttpCall``.
-    """
+    """A message as received on a connection that carries nothing else: in a frame, which is its size as an
+    unsigned number of four bytes, little-endian, and the message. ``message`` is without the size."""
 
     message: Buffer = b""
+    context: Context = field(default_factory=Context)
+    rest: ClassVar[None] = None
+
+
+@dataclass(slots=True)
+class FramedCall:
+    """A message to send to an upstream. ``parts`` is the whole frame, which the codec writes, since what is
+    aligned in a message may count from its size; ``repeatable`` is that of an ``HttpCall``."""
+
     parts: Sequence[Buffer] = ()
     context: Context = field(default_factory=Context)
     repeatable: bool = False
-    rest: AsyncIterator[Buffer] | None = None
-    length: int | None = None
     ascii_headers: ClassVar[bool] = False
 
     def add_headers(self, headers: Mapping[str, str]) -> None:
@@ -292,7 +294,7 @@ class FramedAnswer:
 
 @dataclass(slots=True)
 class FramedReply:
-    """An answer as received from an upstream, without its size."""
+    """The answer to a ``FramedCall``, without its size."""
 
     message: Buffer
     rest: ClassVar[None] = None
@@ -376,7 +378,7 @@ class BrpcClient(Protocol):
 class FramedClient(Protocol):
     """A connection pool to one framed upstream."""
 
-    async def send(self, request: FramedRequest) -> FramedReply:
+    async def send(self, request: FramedCall) -> FramedReply:
         """Send ``request`` and read the reply, within the deadline of ``request.context``.
 
         Raises ``ConnectionFailedError``, and ``InferenceError`` DEADLINE_EXCEEDED, or TOO_LARGE for a reply

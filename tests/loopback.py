@@ -9,6 +9,7 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
+    FramedCall,
     FramedReply,
     FramedRequest,
     GrpcAnswer,
@@ -105,10 +106,10 @@ class FramedLoopback:
     def __init__(self, pipeline: Pipeline) -> None:
         self._framed = pipeline.handlers["tcp"]
 
-    async def send(self, request: FramedRequest) -> FramedReply:
+    async def send(self, call: FramedCall) -> FramedReply:
         assert self._framed is not None
-        message = b"".join(map(bytes, request.parts))[4:]
-        answer = await self._framed.serve(replace(request, message=message))
+        message = b"".join(map(bytes, call.parts))[4:]
+        answer = await self._framed.serve(FramedRequest(message, call.context))
         return FramedReply(b"".join(map(bytes, answer.parts))[4:])
 
     async def close(self) -> None:

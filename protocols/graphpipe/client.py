@@ -17,7 +17,7 @@ from urllib.parse import quote
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.graphpipe import codec, metadata, writer
 from interlingua.protocols.upstream_reply import CODE_OF_HTTP_STATUS
-from interlingua.protocols.wire import Buffer, FramedReply, FramedRequest, HttpCall, HttpReply
+from interlingua.protocols.wire import Buffer, FramedCall, FramedReply, HttpCall, HttpReply
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
@@ -32,7 +32,7 @@ from interlingua.schemas import (
     unrepresentable,
 )
 
-Sent = TypeVar("Sent", HttpCall, FramedRequest)
+Sent = TypeVar("Sent", HttpCall, FramedCall)
 Received = TypeVar("Received", HttpReply, FramedReply)
 
 CODES = {**CODE_OF_HTTP_STATUS, 422: ErrorCode.UNREPRESENTABLE}
@@ -175,18 +175,18 @@ def _without_metadata(reply: HttpReply) -> bool:
 # --- over tcp
 
 
-def _frame(model: str, version: str, parts: Sequence[Buffer]) -> FramedRequest:
+def _frame(model: str, version: str, parts: Sequence[Buffer]) -> FramedCall:
     if model or version:
         what = f"model '{model}'" if model else f"version '{version}'"
         raise unrepresentable(
             f"{what} was asked of a GraphPipe server over tcp, which has one model and no place for a name"
         )
-    return FramedRequest(parts=parts)
+    return FramedCall(parts=parts)
 
 
 # a request over HTTP is not repeated: servers of inference alone may close the connection
 HTTP_CALLS = _Over(_post, _body, _without_metadata, prefixed=False, repeatable=False).calls()
-_TCP: _Over[FramedRequest, FramedReply] = _Over(
+_TCP: _Over[FramedCall, FramedReply] = _Over(
     _frame,
     lambda reply: reply.message,
     lambda reply: _is_no_metadata(reply.message),

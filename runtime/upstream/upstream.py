@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, StreamPassthrough, UpstreamCall
-from interlingua.protocols.wire import FramedRequest, HttpCall, HttpReply
+from interlingua.protocols.wire import FramedCall, HttpCall, HttpReply
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.pool import Attempt, Gate, Member, Pool, unanswered
 from interlingua.runtime.upstream.pool.probes import Probe
@@ -411,9 +411,9 @@ async def _send(client: Any, request: Any) -> Any:
 
 def nbytes_of(message: Any) -> int:
     """The bytes of a call, or of a reply."""
-    if isinstance(message, HttpCall | FramedRequest):
-        if message.rest is not None and message.length is not None:
-            return message.length
+    if isinstance(message, HttpCall) and message.rest is not None and message.length is not None:
+        return message.length
+    if isinstance(message, HttpCall | FramedCall):
         return sum(memoryview(part).nbytes for part in message.parts)
     nbytes = memoryview(message.body if isinstance(message, HttpReply) else message.message).nbytes
     return nbytes + sum(memoryview(part).nbytes for part in getattr(message, "parts", ()))

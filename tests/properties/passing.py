@@ -16,6 +16,7 @@ from interlingua.protocols.wire import (
     BrpcAnswer,
     FramedAnswer,
     FramedReply,
+    FramedRequest,
     GrpcAnswer,
     HttpAnswer,
     HttpCall,
@@ -193,7 +194,7 @@ class Bridge:
             headers = {name.lower(): value for name, value in call.headers.items()}
             call = replace(_asked(call), headers=headers)
         elif self.wire[1] == "tcp":
-            call.message = b"".join(map(bytes, call.parts))[4:]
+            call = FramedRequest(b"".join(map(bytes, call.parts))[4:], call.context)
         opened = _endpoint(self.wire, call).open(call)
         request, _ = opened.action.decode(opened, self.remote_signature)
         every = {spec.name for spec in self.remote_signature.outputs}

@@ -16,6 +16,7 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import (
     BrpcAnswer,
     FramedAnswer,
+    FramedCall,
     FramedReply,
     FramedRequest,
     GrpcAnswer,
@@ -183,8 +184,8 @@ def _encoded(wire: tuple[str, str], operation: Operation, argument: Any, signatu
         headers = {name.lower(): value for name, value in call.headers.items()}
         body = b"".join(call.parts)
         call = HttpRequest(call.method, call.path, call.query, headers, body, context=call.context)
-    elif isinstance(call, FramedRequest):
-        call.message = _unframed(call.parts)
+    elif isinstance(call, FramedCall):
+        call = FramedRequest(_unframed(call.parts), call.context)
     return call, kept
 
 

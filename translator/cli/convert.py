@@ -178,14 +178,14 @@ async def _fetched_signature(arguments: argparse.Namespace, source: Binding, mod
 
 
 def _written(converted: Conversion, form: str, to: Binding) -> bytes:
-    from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpCall
+    from interlingua.protocols.wire import BrpcRequest, FramedCall, GrpcRequest, HttpCall
     from interlingua.translator.conformance.exchange import shown_request
     from interlingua.translator.conversion.raw import FORMS
 
     message, raw_form = converted.message, FORMS[to.transport]
     assert message is not None, "it was converted"  # noqa: S101
     if form == "curl":
-        if not isinstance(message, HttpCall | GrpcRequest | BrpcRequest | FramedRequest):
+        if not isinstance(message, HttpCall | GrpcRequest | BrpcRequest | FramedCall):
             raise RefusedError("--form curl is for requests")
         if len(raw_form.body(message)) > 2048:
             raise RefusedError("the message is too long for a command: write it with --form body -o FILE")

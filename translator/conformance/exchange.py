@@ -9,7 +9,7 @@ from typing import Any
 
 from interlingua.protocols.wire import (
     BrpcRequest,
-    FramedRequest,
+    FramedCall,
     GrpcAnswer,
     GrpcRequest,
     HttpCall,
@@ -82,7 +82,7 @@ def _brpc_command(sent: BrpcRequest, place: str, unix: bool) -> str:
     return f"# {sent.service}/{sent.method}\n{_bytes_of(frame)} | nc {_nc(place, unix)} | xxd"
 
 
-def _tcp_command(sent: FramedRequest, place: str, unix: bool) -> str:
+def _tcp_command(sent: FramedCall, place: str, unix: bool) -> str:
     return f"{_bytes_of(FORMS['tcp'].write(sent))} | nc -N {_nc(place, unix)} | xxd"
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 from interlingua.protocols.dialect import Binding, Capability, UpstreamCall
 from interlingua.protocols.transport.address import Address, parse_url
 from interlingua.protocols.transport.clients import client_of
-from interlingua.protocols.wire import FramedRequest, HttpCall
+from interlingua.protocols.wire import FramedCall, HttpCall
 from interlingua.schemas import (
     Context,
     ErrorCode,
@@ -229,7 +229,7 @@ class ServerUnderTest:
     async def _exchange(self, sent: Sent) -> WireExchange:
         # a copy with its own deadline
         bounded: Sent = replace(sent, context=Context(deadline=time.monotonic() + self.timeout_secs))
-        if isinstance(bounded, HttpCall | FramedRequest):
+        if isinstance(bounded, HttpCall | FramedCall):
             # some servers close a connection after an error: only connection_kept checks that
             bounded.repeatable = True
         try:

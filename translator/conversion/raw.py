@@ -19,6 +19,7 @@ from interlingua.protocols.wire import (
     BrpcRequest,
     Buffer,
     FramedAnswer,
+    FramedCall,
     FramedReply,
     FramedRequest,
     GrpcAnswer,
@@ -32,7 +33,7 @@ from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.translator.conversion import raw_http
 
 Request = HttpRequest | GrpcRequest | BrpcRequest | FramedRequest
-Call = HttpCall | GrpcRequest | BrpcRequest | FramedRequest
+Call = HttpCall | GrpcRequest | BrpcRequest | FramedCall
 Answer = HttpAnswer | GrpcAnswer | BrpcAnswer | FramedAnswer
 Reply = HttpReply | GrpcAnswer | BrpcAnswer | FramedReply
 

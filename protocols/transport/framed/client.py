@@ -23,7 +23,7 @@ from interlingua.protocols.transport.framed.splitter import (
     FrameTooLargeError,
 )
 from interlingua.protocols.transport.writes import write_pieces
-from interlingua.protocols.wire import Buffer, ConnectionFailedError, FramedReply, FramedRequest
+from interlingua.protocols.wire import Buffer, ConnectionFailedError, FramedCall, FramedReply
 from interlingua.schemas import ErrorCode, InferenceError
 
 MAX_CONNECTIONS = 64
@@ -64,7 +64,7 @@ class PooledFramedClient:
         self._tried = asyncio.Event()
         self._sweeping: asyncio.TimerHandle | None = None
 
-    async def send(self, request: FramedRequest) -> FramedReply:
+    async def send(self, request: FramedCall) -> FramedReply:
         """Send and read the whole reply; errors are those of ``FramedClient``.
 
         The server may close a kept connection while the request is on its way. Without a byte of a reply, a
@@ -111,7 +111,7 @@ class PooledFramedClient:
         if gone:
             await asyncio.wait(gone)
 
-    async def _exchange(self, connection: _Connection, request: FramedRequest) -> FramedReply:
+    async def _exchange(self, connection: _Connection, request: FramedCall) -> FramedReply:
         message = await connection.ask(request.parts)
         if not connection.in_flight:
             if not connection.usable:

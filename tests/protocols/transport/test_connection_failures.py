@@ -20,7 +20,7 @@ from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.wire import (
     BrpcRequest,
     ConnectionFailedError,
-    FramedRequest,
+    FramedCall,
     GrpcRequest,
     HttpCall,
 )
@@ -44,7 +44,7 @@ def request(transport: str, seconds: float = 5.0) -> Any:
     if transport == "grpc":
         return GrpcRequest("/a.B/C", b"x" * 64, context=context)
     if transport == "tcp":
-        return FramedRequest(parts=(b"\x40\0\0\0", b"x" * 64), context=context)
+        return FramedCall(parts=(b"\x40\0\0\0", b"x" * 64), context=context)
     return BrpcRequest("a.B", "C", b"x" * 64, context=context)
 
 

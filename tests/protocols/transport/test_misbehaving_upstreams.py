@@ -15,7 +15,7 @@ import pytest
 
 from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.clients import CLIENTS
-from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpCall
+from interlingua.protocols.wire import BrpcRequest, FramedCall, GrpcRequest, HttpCall
 from interlingua.schemas import Context, InferenceError
 from tests.misbehaving import MISBEHAVING
 from tests.misbehaving.server import (
@@ -92,7 +92,7 @@ def request(transport: str, size: int = 64, seconds: float = DEADLINE_SECS) -> A
     if transport == "grpc":
         return GrpcRequest("/test.Echo/Call", body, context=context)
     if transport == "tcp":
-        return FramedRequest(parts=(struct.pack("<I", size), body), context=context)
+        return FramedCall(parts=(struct.pack("<I", size), body), context=context)
     return BrpcRequest(SERVICE, "Predict", body, context=context)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interlingua.protocols.registry import DIALECTS
-from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcAnswer, GrpcRequest, HttpCall
+from interlingua.protocols.wire import BrpcRequest, FramedCall, GrpcAnswer, GrpcRequest, HttpCall
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.header_file import HeaderFile
 from interlingua.runtime.upstream.upstream import Upstream
@@ -85,7 +85,7 @@ def test_what_a_message_has_is_kept() -> None:
     ):
         Forwarding(["x-tenant"]).of_the_caller(message, CONTEXT)
         assert getattr(message, name) == {"Content-Type": "a", **CARRIED}
-    Forwarding(["x-tenant"]).of_the_caller(FramedRequest(), CONTEXT)  # which has no place for any
+    Forwarding(["x-tenant"]).of_the_caller(FramedCall(), CONTEXT)  # which has no place for any
 
 
 def test_a_tracestate_goes_with_a_trace_alone() -> None:

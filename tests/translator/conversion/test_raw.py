@@ -12,8 +12,8 @@ from interlingua.protocols.transport.brpc.frame import write_answer, write_error
 from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
+    FramedCall,
     FramedReply,
-    FramedRequest,
     GrpcAnswer,
     GrpcRequest,
     HttpAnswer,
@@ -28,7 +28,7 @@ from tests.standins.brpc_frames import request_frame
 HTTP = HttpCall("POST", "/v2/models/m/infer")
 GRPC = GrpcRequest("/a.B/C", b"")
 BRPC = BrpcRequest("a.B", "C", b"")
-TCP = FramedRequest()
+TCP = FramedCall()
 
 
 def test_an_http_message_with_its_head() -> None:
@@ -147,5 +147,5 @@ def test_messages_over_tcp_with_their_size_and_without() -> None:
     for data in (b"abc", b"\3\0\0\0abc"):
         assert FORMS["tcp"].read_request(data, TCP, {}, "").message == b"abc"
         assert FORMS["tcp"].read_answer(data, {}) == FramedReply(b"abc")
-    sent = FramedRequest(parts=[b"\3\0\0\0", b"abc"])
+    sent = FramedCall(parts=[b"\3\0\0\0", b"abc"])
     assert (FORMS["tcp"].write(sent), FORMS["tcp"].body(sent)) == (b"\3\0\0\0abc", b"abc")

@@ -14,7 +14,7 @@ import pytest
 from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.framed import client as framed_client
 from interlingua.protocols.transport.framed.client import PooledFramedClient
-from interlingua.protocols.wire import ConnectionFailedError, FramedRequest
+from interlingua.protocols.wire import ConnectionFailedError, FramedCall
 from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.framed.test_server import serving, until
 from tests.standins.framed import framed, read_framed
@@ -22,11 +22,9 @@ from tests.standins.framed import framed, read_framed
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def asking(message: bytes, secs: float = 5.0, repeatable: bool = False) -> FramedRequest:
+def asking(message: bytes, secs: float = 5.0, repeatable: bool = False) -> FramedCall:
     parts = [struct.pack("<I", len(message)), message]
-    return FramedRequest(
-        parts=parts, context=Context(deadline=time.monotonic() + secs), repeatable=repeatable
-    )
+    return FramedCall(parts=parts, context=Context(deadline=time.monotonic() + secs), repeatable=repeatable)
 
 
 @asynccontextmanager
@@ -58,7 +56,7 @@ async def answering(answer: Answering) -> AsyncIterator[tuple[str, list[int]]]:
         server.close()
 
 
-async def fails(client: PooledFramedClient, request: FramedRequest) -> InferenceError:
+async def fails(client: PooledFramedClient, request: FramedCall) -> InferenceError:
     with pytest.raises(InferenceError) as caught:
         await client.send(request)
     return caught.value
