@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test constraints test-wheel test-torch lint format schemas schemas-check properties fuzz soak bench bench-bridging peers-install peers clean
+.PHONY: help run test constraints test-wheel test-torch lint format schemas schemas-check sbom audit properties fuzz soak bench bench-bridging peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,8 +79,15 @@ peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF
 	TRITON_ENVIRONMENT=$(TRITON) MLSERVER_ENVIRONMENT=$(MLSERVER) \
 	PERF_ANALYZER_ENVIRONMENT=$(PERF_ANALYZER) $(BIN)/python -m pytest -m peers tests/peers
 
+sbom: $(VENV)-release/.installed $(VENV)-audit/.installed ## list what users install: sbom.cdx.json, in CycloneDX
+	$(VENV)-audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON \
+		--output-file sbom.cdx.json $(VENV)-release/bin/python
+
+audit: $(VENV)-release/.installed $(VENV)-audit/.installed ## search advisories for what users install (AUDIT_ARGS="-s osv")
+	$(VENV)-audit/bin/python scripts/audit.py $(VENV)-release $(AUDIT_ARGS)
+
 clean: ## remove the environments and tool caches
-	rm -rf $(VENV) $(VENV)-constraints $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
+	rm -rf $(VENV) $(VENV)-constraints $(VENV)-release $(VENV)-audit sbom.cdx.json $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -99,6 +106,19 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
 	$(PIP) install --editable '.[fuzz]'
 	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed-run
+
+# what users install, and nothing else: without pip, which is not part of the program
+$(VENV)-release/.installed: pyproject.toml constraints.txt
+	rm -rf $(VENV)-release
+	$(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt '.[onnx]'
+	$(VENV)-release/bin/python -m pip uninstall --quiet --yes setuptools pip
+	@touch $@
+
+$(VENV)-audit/.installed:
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7' 'pip-audit>=2.9'
+	@touch $@
 
 # The wheel contains Triton 2.51's server binary; it requires the system library libpython3.11 and numpy 1.
 $(TRITON)/.installed:

@@ -28,6 +28,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
 # pages that a run writes: requests and answers of other servers, with commands as long as these are
