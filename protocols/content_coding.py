@@ -10,33 +10,41 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from interlingua.protocols.wire import Buffer, HttpRequest
-from interlingua.schemas import ErrorCode, InferenceError, malformed
+from interlingua.schemas import ErrorCode, InferenceError, malformed, offload
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 WINDOW_BITS = {"gzip": 31, "deflate": 15}
 """The codings with zlib's code for each format."""
 
+SHORT_BYTES = 1 << 10
+"""Compressed data of so many bytes have about 1 MiB at most: less than about 2 ms of work, and within the
+limits."""
+
+_ANY_RATIO_BYTES = 1 << 20
+"""Up to this size after decompression any ratio is allowed."""
+
 _LEVEL = 1
 """The fastest level: nearly as small, and each answer is read once."""
 
-_SHORT = 256
+_SHORT_HEADER = 256
 """Up to this size a header is cached."""
 
 
-def inflate(coding: str, body: Buffer, limit: int | None) -> bytes:
-    """``body`` decompressed; ``coding`` is a key of :data:`WINDOW_BITS`, ``limit`` is in bytes.
+def inflate(coding: str, body: Buffer, limit: int | None, limits: DecodingLimits = DEFAULT_LIMITS) -> bytes:
+    """``body`` decompressed; ``coding`` is a key of :data:`WINDOW_BITS`, ``limit`` is in bytes and applies
+    with ``limits``. Takes long for more than some hundred bytes; zlib releases the interpreter's lock.
 
     Raises MALFORMED for data that is truncated, followed by other bytes, or not in that coding; TOO_LARGE for
-    more than ``limit`` bytes.
+    more bytes than a limit, naming its option in the details if it is one of ``limits``.
     """
     inflater = zlib.decompressobj(WINDOW_BITS[coding])
+    most = most_inflated(len(body), limit, limits)
     try:
-        plain = inflater.decompress(body, 0 if limit is None else limit + 1)
+        plain = inflater.decompress(body, most + 1)
     except zlib.error as fault:
         raise malformed(f"the body is not {coding} data: {fault}") from None
-    if limit is not None and len(plain) > limit:
-        raise InferenceError(
-            ErrorCode.TOO_LARGE, f"the {coding} body has more than {limit} bytes when decompressed"
-        )
+    if len(plain) > most:
+        raise _too_large(coding, most, limit, limits)
     if not inflater.eof:
         raise malformed(f"the {coding} body is cut short")
     if inflater.unused_data:
@@ -44,6 +52,28 @@ def inflate(coding: str, body: Buffer, limit: int | None) -> bytes:
             f"the {coding} body is followed by {len(inflater.unused_data)} bytes of something else"
         )
     return plain
+
+
+def most_inflated(size: int, limit: int | None, limits: DecodingLimits) -> int:
+    """The largest size after decompression that is allowed for ``size`` bytes."""
+    most = min(max(_ANY_RATIO_BYTES, limits.max_compression_ratio * size), limits.max_decompressed_bytes)
+    return most if limit is None else min(most, limit)
+
+
+def _too_large(coding: str, most: int, limit: int | None, limits: DecodingLimits) -> InferenceError:
+    if most == limit:
+        message = f"the {coding} body has more than {limit} bytes when decompressed"
+        return InferenceError(ErrorCode.TOO_LARGE, message)
+    if most == limits.max_decompressed_bytes:
+        option, what = "max_decompressed_bytes", f"has more than the {most} bytes"
+    else:
+        option = "max_compression_ratio"
+        what = f"grows by more than the factor {limits.max_compression_ratio}"
+    return InferenceError(
+        ErrorCode.TOO_LARGE,
+        f"the {coding} body {what} that {option} of this {limits.owner} allows, when decompressed",
+        details={"option": option},
+    )
 
 
 def plain_body(request: HttpRequest) -> Buffer:
@@ -56,10 +86,12 @@ def plain_body(request: HttpRequest) -> Buffer:
         raise InferenceError(
             ErrorCode.UNSUPPORTED,
             f"Unsupported compression type: Content-Encoding may be {' or '.join(WINDOW_BITS)}, not "
-            f"{coding[:_SHORT]}",
+            f"{coding[:_SHORT_HEADER]}",
             details={"accept_encoding": ", ".join(WINDOW_BITS)},
         )
-    return inflate(coding, request.body, request.max_body_bytes)
+    if len(request.body) > SHORT_BYTES:
+        offload.require()
+    return inflate(coding, request.body, request.max_body_bytes, offload.limits())
 
 
 def deflate(coding: str, parts: Iterable[Buffer]) -> list[Buffer]:
@@ -75,7 +107,7 @@ def accepted_coding(header: str) -> str:
     ignores ``*`` and unknown codings."""
     if not header:
         return ""
-    return _remembered_coding(header) if len(header) <= _SHORT else _coding_in(header)
+    return _remembered_coding(header) if len(header) <= _SHORT_HEADER else _coding_in(header)
 
 
 def _coding_in(header: str) -> str:

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 import orjson
@@ -19,7 +19,7 @@ import simdjson
 from numpy.typing import NDArray
 
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import InferenceError, malformed, unrepresentable
+from interlingua.schemas import InferenceError, malformed, offload, unrepresentable
 
 MAX_DEPTH = 100
 """The nesting limit of arrays and objects."""
@@ -30,13 +30,23 @@ _LAZY_FROM_BYTES = 2048
 _LAZY_UP_TO_BYTES = 2 * 0xFFFFFF
 """simdjson truncates arrays at 24 bits of elements; a document up to this size cannot have more."""
 
+LONG_BYTES = 1 << 14
+"""A document up to this size is parsed on the event loop, whatever it has."""
+
+_LONGEST_HERE = 1 << 18
+_MARKS_HERE = 1 << 11
+"""The size, and the number of quotes and brackets, up to which a document takes less than about 2 ms."""
+
+_BLOCK = 1 << 20
+
 _FEW_KEYS = 32
 
 _LAZY_DEPTH = 8
 """The maximum depth of lazy arrays in a document."""
 
 _BOM = b"\xef\xbb\xbf"
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# possessive, and content without a closing quote: linear for any text
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _INTEGERS = range(-(2**63), 2**64)
 
@@ -79,7 +89,8 @@ class LazyArray:
 def parse_json(
     text: Buffer, lazy: Collection[str] = (), *, last_key_wins: bool = False, repeated: set[str] | None = None
 ) -> Any:
-    """The value of a JSON document in UTF-8, with or without a byte order mark.
+    """The value of a JSON document in UTF-8, with or without a byte order mark. A long one (:func:`is_long`)
+    belongs into a process.
 
     Arrays of a key in ``lazy`` may be a :class:`LazyArray`. NaN, Infinity and -Infinity are numbers; a
     repeated key has its first value, or its last with ``last_key_wins``. ``repeated`` receives the repeated
@@ -109,9 +120,48 @@ def parse_json(
     return document
 
 
+def is_long(text: Buffer) -> bool:
+    """Whether a document of more than ``LONG_BYTES`` may take more than about 2 ms to parse, so that
+    ``offload.call`` must do it, after :func:`check_elements`."""
+    if len(text) > _LONGEST_HERE:
+        return True
+    plain = bytes(text)
+    return plain.count(b'"') + plain.count(b"[") > _MARKS_HERE
+
+
+def check_elements(text: Buffer, weight: int = 1) -> None:
+    """Count what is in a long document before it is parsed; ``weight`` is that of its elements. Raises
+    TOO_LARGE."""
+    limits = offload.limits()
+    plain = bytes(text)
+    if _weighed(plain, weight) > limits.max_elements:
+        # commas and colons in strings do not count
+        limits.check_elements(_weighed(_without_strings(plain), weight), "the JSON body")
+
+
+def _weighed(plain: bytes, weight: int) -> int:
+    keys = plain.count(b":")
+    elements = plain.count(b",") + plain.count(b"[") + plain.count(b"{")
+    return offload.KEY_WEIGHT * keys + weight * elements
+
+
+def parse_plain(text: Buffer) -> Any:
+    """The value of a document without tensors. Raises as :func:`parse_json`, and TOO_LARGE."""
+    if len(text) > LONG_BYTES and is_long(text):
+        return offload.call(_parse_counted, text)
+    return parse_json(text)
+
+
+def _parse_counted(text: Buffer) -> Any:
+    check_elements(text, offload.KEY_WEIGHT)
+    return parse_json(text)
+
+
 def parse_unambiguous(text: bytes) -> Any:
     """The value of a document that every reader understands alike: strict JSON without a byte order mark and
-    without a repeated key. None for any other text."""
+    without a repeated key. None for any other text, and for a long one."""
+    if len(text) > LONG_BYTES and is_long(text):
+        return None
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -121,11 +171,44 @@ def parse_unambiguous(text: bytes) -> Any:
 
 def write_json(document: Any) -> bytes:
     """``document`` as JSON, NumPy arrays as arrays of numbers. Arrays must come from ``json_values``, plain
-    floats must be finite. Raises UNREPRESENTABLE for text that is not Unicode."""
+    floats must be finite. With a :class:`LongValue` the document is written by ``offload.call``. Raises
+    UNREPRESENTABLE for text that is not Unicode."""
     try:
-        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY, default=_refuse_long)
     except TypeError as fault:
+        if isinstance(fault.__cause__, _LongValueError):
+            # a view of shared memory is as good as bytes for what is sent
+            return cast(bytes, offload.call(_write_long, document))
         raise unrepresentable(f"JSON cannot carry this: {fault}") from None
+
+
+class LongValue(Protocol):
+    """A value of a document that takes long to write."""
+
+    def json_values(self) -> Any:
+        """The value for ``write_json``. Raises ``InferenceError``."""
+
+
+class _LongValueError(Exception):
+    """A document has a long value."""
+
+
+def _refuse_long(value: LongValue) -> Any:
+    raise _LongValueError
+
+
+def _write_long(document: Any) -> memoryview:
+    try:
+        written = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY, default=_values_of)
+    except TypeError as fault:
+        if isinstance(fault.__cause__, InferenceError):
+            raise fault.__cause__ from None
+        raise unrepresentable(f"JSON cannot carry this: {fault}") from None
+    return memoryview(written)
+
+
+def _values_of(value: LongValue) -> Any:
+    return value.json_values()
 
 
 def _parse_lazily(text: bytes, lazy: Collection[str]) -> Any:
@@ -184,7 +267,7 @@ def _is_regular(array: Any, inner: int) -> bool:
 def _may_repeat_a_key(text: bytes, document: Any) -> bool:
     """Whether ``text`` has more members than its ``document``. Each has one colon outside of strings."""
     members = _count_members(document)
-    return text.count(b":") > members and _STRING.sub(b"", text).count(b":") > members
+    return text.count(b":") > members and _without_strings(text).count(b":") > members
 
 
 def _count_members(document: Any) -> int:
@@ -249,10 +332,26 @@ def _parse_slowly(text: bytes, fault: str, last_key_wins: bool, repeated: set[st
 def _depth(text: bytes) -> int:
     """The nesting depth of arrays and objects; undefined for invalid JSON."""
     # brackets and braces differ in one bit
-    marks = np.frombuffer(_STRING.sub(b"", text), np.uint8) | 0x20
+    marks = np.frombuffer(_without_strings(text), np.uint8) | 0x20
     opened = marks == ord("{")
     marks = marks[opened | (marks == ord("}"))]
     return int(np.cumsum(np.where(marks == ord("{"), 1, -1)).max(initial=0))
+
+
+def _without_strings(text: bytes) -> bytes:
+    """``text`` without what is inside of strings."""
+    if len(text) <= LONG_BYTES:
+        return _STRING.sub(b"", text)
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    parts: list[bytes] = []
+    inside = 0
+    for start in range(0, len(text), _BLOCK):
+        octets = np.frombuffer(text, np.uint8, min(_BLOCK, len(text) - start), start)
+        quotes = np.cumsum(octets == ord('"'), dtype=np.uint32) + np.uint32(inside)
+        parts.append(octets[quotes & 1 == 0].tobytes())
+        inside = int(quotes[-1]) & 1
+    return b"".join(parts)
 
 
 def _integer(digits: str) -> int | float:

@@ -29,6 +29,9 @@ from interlingua.schemas import (
 
 _NAN, _INFINITY, _MINUS_INFINITY = map(orjson.Fragment, (b"NaN", b"Infinity", b"-Infinity"))
 
+_LONG_BYTES, _LONG_STRINGS = 1 << 18, 1 << 14
+"""Numbers, and packed strings, of more bytes take more than about 2 ms to write."""
+
 _EXACT_IN_FLOATS = 2**53
 """Up to here a float is exactly the integer that was written."""
 
@@ -111,12 +114,28 @@ def json_values(
     unwrap: bool = False,
 ) -> Any:
     """The elements of ``tensor`` as a flat array for ``write_json``; ``unwrap``: a single one without an
-    array.
+    array. Many are a :class:`LongTensor`.
 
     ``tokens`` writes NaN and infinity as in JavaScript, which strict readers refuse; otherwise they raise the
     code in ``refusal``. Raises UNREPRESENTABLE naming tensor and element for bytes that are not UTF-8, and
     for BF16.
     """
+    if tensor.nbytes > (_LONG_BYTES if tensor.datatype.itemsize else _LONG_STRINGS):
+        return LongTensor(tensor, tokens, refusal, unwrap)
+    return _written(tensor, tokens, refusal, unwrap)
+
+
+class LongTensor:
+    """A ``LongValue``: the arguments of :func:`json_values`. No dataclass, which orjson would write."""
+
+    def __init__(self, tensor: Tensor, tokens: bool, refusal: ErrorCode, unwrap: bool) -> None:
+        self._arguments = tensor, tokens, refusal, unwrap
+
+    def json_values(self) -> Any:
+        return _written(*self._arguments)
+
+
+def _written(tensor: Tensor, tokens: bool, refusal: ErrorCode, unwrap: bool) -> Any:
     values = _values(tensor, tokens, refusal)
     return values[0] if unwrap and len(values) == 1 else values
 

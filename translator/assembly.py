@@ -42,6 +42,7 @@ from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.pool import Gate, HostName, HostNames, Member, Pool, Probes
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ListenerAddress, ServerMetadata
+from interlingua.schemas.offload import DecodingLimits
 from interlingua.translator import logs, mirror
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.build import authorization
@@ -100,6 +101,7 @@ class Assembly:
             header_parameters=None if pattern is None else HeaderParameters(pattern),
             authorization=self._authorization(listener),
             load=self._load(listener),
+            limits=decoding_limits(listener),
         )
         self.request_metrics.append(pipeline.request_metrics)
         self.loads.append(pipeline.load)
@@ -287,6 +289,17 @@ def _upstream(name: str, options: UpstreamOptions) -> Upstream:
         binding.call_flavors if found_out else None,
         _gate(options),
         _forwarding(options),
+        limits=decoding_limits(options),
+    )
+
+
+def decoding_limits(options: ListenerOptions | UpstreamOptions) -> DecodingLimits:
+    """The limits on the work for one message of a listener or an upstream."""
+    return DecodingLimits(
+        options.max_decompressed_bytes,
+        options.max_compression_ratio,
+        options.max_elements,
+        "upstream" if isinstance(options, UpstreamOptions) else "listener",
     )
 
 
@@ -320,6 +333,7 @@ def _member(url: str, options: UpstreamOptions, at: str = "") -> Member:
         place,
         connect_timeout_secs=options.connect_timeout_secs,
         max_response_bytes=options.max_response_bytes,
+        limits=decoding_limits(options),
         at=at,
     )
     address = replace(place.address, host=at) if at else place.address

@@ -19,12 +19,13 @@ from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.servers import SERVERS, Server, ServerSettings
 from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.model_config.config import LoadError
+from interlingua.runtime.offload.pool import OffloadPool
 from interlingua.translator import logs
 from interlingua.translator.access.build import authorization
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.listener import AdminListener
-from interlingua.translator.assembly import Assembly, assemble, load_local
+from interlingua.translator.assembly import Assembly, assemble, decoding_limits, load_local
 from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.options import Config, ListenerOptions
 from interlingua.translator.progress import LoadingProgress
@@ -92,7 +93,11 @@ async def _load_and_serve(config: Config, operators: AdminListener, stop: _StopS
         loaded = await asyncio.to_thread(load_local, config, progress)
     for name, reason in sorted(loaded.failed.items()):
         _log.error("model failed to load", extra={"facts": {"model": name, "reason": str(reason)}})
-    assembly = assemble(config, loaded)
+    async with OffloadPool():
+        await _serve_models(assemble(config, loaded), operators, stop)
+
+
+async def _serve_models(assembly: Assembly, operators: AdminListener, stop: _StopSignals) -> None:
     try:
         await assembly.service.catalog.warm_up()
         await asyncio.gather(*(each.start() for each in assembly.mirrors))
@@ -160,6 +165,7 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
         any(binding.te_with_length for binding in bindings_of(assembly.config, options)),
         pipeline.authorization.trusts if options.proxy_protocol else None,
         pipeline.load,
+        decoding_limits(options),
     )
     return SERVERS[options.transport](pipeline.handlers, parse_address(options.listen), settings)
 

@@ -16,10 +16,11 @@ from math import isfinite
 from typing import Any
 
 from interlingua.protocols.content_coding import accepted_coding, deflate, plain_body
-from interlingua.protocols.json_document import parse_json, write_json
+from interlingua.protocols.json_document import LONG_BYTES, check_elements, is_long, parse_json, write_json
 from interlingua.protocols.oip.classes import NO_CLASSES, RequestedClasses, requested_classes, with_classes
 from interlingua.protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
+    RequestFields,
     check_id,
     distinct_outputs,
     join_parameters,
@@ -44,6 +45,7 @@ from interlingua.protocols.oip.known_headers import LONGEST, KnownHeaders
 from interlingua.protocols.repeated import Described, repeated_form
 from interlingua.protocols.wire import Buffer, Headers, HttpRequest
 from interlingua.schemas import (
+    Context,
     InferRequest,
     InferResponse,
     Parameter,
@@ -52,6 +54,7 @@ from interlingua.schemas import (
     Signature,
     invalid_tensor,
     malformed,
+    offload,
     unrepresentable,
 )
 
@@ -67,6 +70,9 @@ ReaderOf = Callable[[Mapping[str, Any], Signature], FromJson]
 
 _USUAL_RANK = 8
 """Answers with outputs of more dimensions are not cached: this bounds the memory of an entry."""
+
+_LONG_BYTES = 1 << 17
+"""An answer of more bytes takes more than about 2 ms to compress."""
 
 _KNOWN, _KNOWN_ANSWERS = KnownHeaders(), KnownHeaders()
 
@@ -89,6 +95,10 @@ class OipHttpReplyForm:
     order: tuple[str, ...] = ()
     always: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     coding: str = ""
+
+
+_Read = tuple[InferRequest, tuple[RequestFields, tuple[RequestedOutput, ...] | None, OipHttpReplyForm]]
+"""A request, with the parts that a repeated one has too."""
 
 
 def decode_request(
@@ -116,6 +126,32 @@ def decode_request(
             fields, outputs, form = known.rest
             _check_json_outputs(outputs, form, signature)
             return fields.request(model, version, inputs, outputs, context=message.context), form
+    text_length = len(body) if length is None else length
+    if text_length > LONG_BYTES and is_long(memoryview(body)[:text_length]):
+        read = offload.call(_read_long, body, length, model, version, signature, coding, reader_of)
+    else:
+        read = _read(body, length, model, version, signature, coding, reader_of)
+    request, (fields, outputs, form) = read
+    request.context = message.context
+    if key is not None and length is not None and not form.classes:
+        _KNOWN.remember(key, len(body) - length, request, (fields, outputs, form))
+    return request, form
+
+
+def _read_long(body: Buffer, length: int | None, *rest: Any) -> _Read:
+    check_elements(body if length is None else memoryview(body)[:length])
+    return _read(body, length, *rest)
+
+
+def _read(
+    body: Buffer,
+    length: int | None,
+    model: str,
+    version: str,
+    signature: Signature,
+    coding: str,
+    reader_of: ReaderOf | None,
+) -> _Read:
     document = _document(body, length)
     given = mapping(document, "parameters")
     if EMPTY_FINAL_RESPONSE in given:
@@ -128,10 +164,11 @@ def decode_request(
     from_json = None if reader_of is None else reader_of(document, signature)
     inputs = read_inputs(document, model, Tail(body, length), from_json)
     _check_json_outputs(outputs, form, signature)
-    request = fields.request(model, version, inputs, outputs, identity, context=message.context)
-    if key is not None and length is not None and not form.classes:
-        _KNOWN.remember(key, len(body) - length, request, (fields, outputs, form))
-    return request, form
+    return fields.request(model, version, inputs, outputs, identity, context=Context()), (
+        fields,
+        outputs,
+        form,
+    )
 
 
 def encode_request(request: InferRequest, *, binary: bool) -> Body:
@@ -213,6 +250,8 @@ def encode_response(form: OipHttpReplyForm, response: InferResponse, nonfinite: 
     document["outputs"] = outputs
     headers, parts = _join(document, buffers, extended=any(map(len, buffers)))
     if form.coding:
+        if sum(map(len, parts)) > _LONG_BYTES:
+            offload.require()
         return (*headers, ("Content-Encoding", form.coding)), deflate(form.coding, parts)
     return headers, parts
 
@@ -261,18 +300,35 @@ def decode_response(
         if known is not None:
             model, version = known.rest
             return InferResponse(model, known.cut(body, length), version)
+    text_length = len(body) if length is None else length
+    if text_length > LONG_BYTES and is_long(memoryview(body)[:text_length]):
+        response = offload.call(_read_long_answer, body, length, placements)
+    else:
+        response = _read_answer(body, length, placements)
+    if key is not None and length is not None:
+        _KNOWN_ANSWERS.remember(key, len(body) - length, response, (response.model, response.version))
+    return response
+
+
+def _read_long_answer(
+    body: Buffer, length: int | None, placements: Mapping[str, SharedMemoryRef]
+) -> InferResponse:
+    check_elements(body if length is None else memoryview(body)[:length])
+    return _read_answer(body, length, placements)
+
+
+def _read_answer(
+    body: Buffer, length: int | None, placements: Mapping[str, SharedMemoryRef]
+) -> InferResponse:
     document = _document(body, length)
     given = mapping(document, "parameters")
-    response = InferResponse(
+    return InferResponse(
         model=text(document, "model_name"),
         outputs=tuple(read_answers(document, Tail(body, length), placements)),
         version=text(document, "model_version"),
         id=text(document, "id"),
         parameters={name: value for name, value in given.items() if isinstance(value, Parameter)},
     )
-    if key is not None and length is not None:
-        _KNOWN_ANSWERS.remember(key, len(body) - length, response, (response.model, response.version))
-    return response
 
 
 def _read_outputs(

@@ -14,15 +14,16 @@ from math import prod
 from typing import Any
 
 from interlingua.protocols.dialect import Action, HttpEndpoint, Opened
-from interlingua.protocols.json_document import parse_json, write_json
+from interlingua.protocols.json_document import LONG_BYTES, check_elements, is_long, parse_json, write_json
 from interlingua.protocols.numeric_json import json_values, pack_values
 from interlingua.protocols.oip.codec import EMPTY_FINAL_RESPONSE, WHILE_RUNNING, check_id, split_parameters
 from interlingua.protocols.oip.codec_http import JSON_HEADERS
 from interlingua.protocols.oip.http_endpoint import http_error, http_fail, json_answer, of_model
 from interlingua.protocols.oip.http_tensors import BINARY_ONLY, not_as_json
 from interlingua.protocols.oip.json_members import mapping, text
-from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest, parts_of
+from interlingua.protocols.wire import Buffer, Headers, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import (
+    Context,
     ErrorCode,
     InferenceError,
     InferRequest,
@@ -34,6 +35,7 @@ from interlingua.schemas import (
     TensorSpec,
     invalid_tensor,
     malformed,
+    offload,
     unrepresentable,
 )
 from interlingua.schemas.errors import HTTP_STATUS
@@ -53,6 +55,7 @@ class _Form:
 
     id: str
     first: InferResponse | None = None
+    latest: InferResponse | None = None
     responses: int = 0
 
 
@@ -60,8 +63,23 @@ def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequ
     message: HttpRequest = opened.message
     if message.headers.get("content-encoding", "identity") != "identity":
         raise malformed("Unable to parse the request: generate takes no Content-Encoding")
+    body = message.body
+    if len(body) > LONG_BYTES and is_long(body):
+        request, form = offload.call(_read_long, body, opened.model, opened.version, signature)
+    else:
+        request, form = _read(body, opened.model, opened.version, signature)
+    request.context = message.context
+    return request, form
+
+
+def _read_long(body: Buffer, model: str, version: str, signature: Signature) -> tuple[InferRequest, _Form]:
+    check_elements(body)
+    return _read(body, model, version, signature)
+
+
+def _read(body: Buffer, model: str, version: str, signature: Signature) -> tuple[InferRequest, _Form]:
     repeated: set[str] = set()
-    document = parse_json(message.body, repeated=repeated)
+    document = parse_json(body, repeated=repeated)
     if not isinstance(document, dict):
         raise malformed("the JSON body is not an object")
     identity = check_id(text(document, "id"))
@@ -77,8 +95,7 @@ def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequ
     )
     given.pop(EMPTY_FINAL_RESPONSE, None)
     fields = split_parameters(given)
-    request = fields.request(opened.model, opened.version, inputs, identity=identity, context=message.context)
-    return request, _Form(identity)
+    return fields.request(model, version, inputs, identity=identity, context=Context()), _Form(identity)
 
 
 def _tensor(spec: TensorSpec, value: Any) -> Tensor:
@@ -116,8 +133,10 @@ def _encode_event(form: _Form, response: InferResponse, nonfinite: bool = False)
 
 def _encode_whole(form: _Form, response: InferResponse, nonfinite: bool = False) -> HttpAnswer | None:
     """The answer, after the final response."""
-    if response.outputs or response.error is not None:
+    # an answer that takes long to write is encoded twice
+    if (response.outputs or response.error is not None) and response is not form.latest:
         form.first = form.first or response
+        form.latest = response
         form.responses += 1
     if not response.final:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from interlingua.protocols.json_document import parse_json
+from interlingua.protocols.json_document import parse_plain
 from interlingua.protocols.oip.json_members import mapping, members, tensor_head, text
 from interlingua.protocols.oip.message_from_json import read_message
 from interlingua.protocols.oip.platforms import listed_platform
@@ -29,7 +29,7 @@ _LONGEST_TEXT = 2000
 
 def parse_object(body: Buffer) -> dict[str, Any]:
     """The JSON object in ``body``. Raises MALFORMED."""
-    document = parse_json(body)
+    document = parse_plain(body)
     if type(document) is not dict:
         raise malformed("the JSON body is not an object")
     return document

@@ -11,6 +11,7 @@ from interlingua.protocols.transport.framed.client import PooledFramedClient
 from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.http.client import PooledHttpClient
 from interlingua.protocols.wire import BrpcClient, FramedClient, GrpcClient, HttpClient
+from interlingua.schemas.offload import DecodingLimits
 
 Client = HttpClient | GrpcClient | BrpcClient | FramedClient
 
@@ -24,6 +25,7 @@ class Connect(Protocol):
         *,
         connect_timeout_secs: float = ...,
         max_response_bytes: int | None = ...,
+        limits: DecodingLimits = ...,
         at: str = ...,
     ) -> Client:
         """The client of the server at ``url``. ``at`` is the numeric address of its host, if it is known."""

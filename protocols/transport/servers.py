@@ -14,6 +14,7 @@ from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 Handlers = Mapping[str, Any]
 """The handler of each transport. HTTP and gRPC on the port of bRPC have ``brpc/http`` and ``brpc/grpc``."""
@@ -41,6 +42,7 @@ class ServerSettings:
     accept_te_with_length: bool = False
     trusts: Trusts | None = None
     load: ListenerLoad = field(default_factory=ListenerLoad)
+    limits: DecodingLimits = DEFAULT_LIMITS
 
 
 def _http(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
@@ -57,7 +59,7 @@ def _http(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
 
 def _grpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
     if settings.engine == "native":
-        create: Callable[..., Server] = partial(GrpcServer, trusts=settings.trusts)
+        create: Callable[..., Server] = partial(GrpcServer, trusts=settings.trusts, limits=settings.limits)
     else:
         from interlingua.protocols.transport.grpc.library import GrpcioServer  # takes 50 ms to import
 
@@ -80,6 +82,7 @@ def _brpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
         max_request_bytes=settings.max_request_bytes,
         max_response_bytes=settings.max_response_bytes,
         load=settings.load,
+        limits=settings.limits,
         max_concurrency=settings.max_concurrency,
         trusts=settings.trusts,
     )

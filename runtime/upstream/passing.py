@@ -28,6 +28,7 @@ from interlingua.schemas import (
     RequestedOutput,
     Signature,
 )
+from interlingua.schemas.offload import OffloadRequired
 
 _KEPT_NAMES = 64
 
@@ -59,8 +60,14 @@ class UpstreamPassing:
         """See ``Target.pass_through``. None also if the request does not fit the signature."""
         known = self.signatures.known(version) or await self.discover(version, context)
         passthrough = opened.action.passthrough
-        prepared = None if passthrough is None else self._prepared(passthrough, opened, known, model, version)
-        if passthrough is None or prepared is None:
+        if passthrough is None:
+            return None
+        try:
+            prepared = self._prepared(passthrough, opened, known, model, version)
+        except OffloadRequired as required:
+            run, limits = required.offloader.run, self.upstream.limits
+            prepared = await run(limits, self._prepared, passthrough, opened, known, model, version)
+        if prepared is None:
             return None
         message, heads, names = prepared
         ours = known.ours
@@ -76,7 +83,7 @@ class UpstreamPassing:
         try:
             if isinstance(message, InferRequest):
                 response = await self.upstream.call(Operation.INFER, message, known.theirs, context)
-                answer = self.upstream.read(read, response)
+                answer = await self.upstream.read(read, response)
             else:
                 answer = await self.upstream.forward(message, context, read)
             received = time.monotonic_ns()
@@ -98,7 +105,7 @@ class UpstreamPassing:
         if undecoded:
             return answer[0]
         answer.model = model
-        return opened.action.encode(_reply_form(opened, ours), answer)
+        return await self.upstream.offloaded(_encoded, opened, ours, answer)
 
     async def stream(
         self, opened: Opened[Any], model: str, version: str, context: Context
@@ -123,10 +130,10 @@ class UpstreamPassing:
                     if isinstance(reply, InferResponse):
                         if not answered and reply.error and reply.error.code is ErrorCode.NOT_FOUND:
                             raise reply.error  # no model has run
-                        form = form or _reply_form(opened, known.ours)
+                        form = form or await self.upstream.offloaded(_reply_form, opened, known.ours)
                         last, ran = reply.final, reply.version
                         self._own(reply, heads, known.ours, model)
-                        answer = opened.action.encode(form, reply)
+                        answer = await self.upstream.offloaded(opened.action.encode, form, reply)
                     else:
                         answer, ran, last = reply
                     self.counts.answered = ran or self.counts.answered
@@ -233,6 +240,10 @@ class UpstreamPassing:
         answer.outputs = self.names.chosen(self.names.answered(answer), request.outputs, known.ours)
         answer.model, answer.id = self.name, request.id
         return answer
+
+
+def _encoded(opened: Opened[Any], ours: Signature, answer: InferResponse) -> Any:
+    return opened.action.encode(_reply_form(opened, ours), answer)
 
 
 def _reply_form(opened: Opened[Any], ours: Signature) -> Any:

@@ -30,6 +30,7 @@ from interlingua.schemas import (
     Signature,
     unsupported,
 )
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits, OffloadRequired
 
 T = TypeVar("T")
 
@@ -64,7 +65,8 @@ class Upstream:
     """Equivalent servers of one dialect: ``clients``, or their pool. ``gate`` limits the requests in flight.
     ``flavors`` are the calls for servers of this dialect with other forms than ``calls``, by the name in such
     a server's metadata, requested before the first inference. ``forwarding`` adds headers to calls.
-    ``named``: the name is more than an address, which clients put into their errors themselves."""
+    ``named``: the name is more than an address, which clients put into their errors themselves. ``limits``
+    are on the decoding of answers."""
 
     def __init__(
         self,
@@ -77,8 +79,10 @@ class Upstream:
         forwarding: Forwarding | None = None,
         *,
         named: bool = True,
+        limits: DecodingLimits = DEFAULT_LIMITS,
     ) -> None:
         self.name = name
+        self.limits = limits
         self._calls = calls
         if not isinstance(clients, Pool):
             clients = Pool([Member(client, str(place)) for place, client in enumerate(clients)])
@@ -116,7 +120,11 @@ class Upstream:
                 return await self._call_everywhere(call, argument, self._bounded(context))
             if call.unnamed:
                 argument = naming_all(argument, signature)
-            request, form = call.encode(argument, signature)
+            try:
+                request, form = call.encode(argument, signature)
+            except OffloadRequired as required:
+                run = required.offloader.run
+                request, form = await run(self.limits, call.encode, argument, signature)
             self._prepare(request, context)
             if call.optional is not None:
                 return await self._request_optional(call, request, form, dispensable)
@@ -188,7 +196,10 @@ class Upstream:
                 if reply.rest is not None:
                     return await self._read_arriving(attempt, message, reply, read)
                 try:  # _read, inlined
-                    return read(reply)
+                    try:
+                        return read(reply)
+                    except OffloadRequired as required:
+                        return await required.offloader.run(self.limits, read, reply)
                 except InferenceError as error:
                     if error.code is ErrorCode.BAD_UPSTREAM:
                         error.message = f"{self._label}{error.message}"
@@ -208,7 +219,7 @@ class Upstream:
                 except InferenceError as error:
                     error.message = f"{self._client_label}{error.message}"
                     raise
-                return self._read(read, reply)
+                return await self.offloaded(self._read, read, reply)
         except BaseException:
             rest.close()
             raise
@@ -217,10 +228,17 @@ class Upstream:
             rest.on_end(self.gate.extend(nbytes_of(message)))
         return result
 
-    def read(self, read: Callable[[Any], T], response: Any) -> T:
+    async def offloaded(self, function: Callable[..., T], *arguments: Any) -> T:
+        """``function(*arguments)``, in a thread if that is required."""
+        try:
+            return function(*arguments)
+        except OffloadRequired as required:
+            return await required.offloader.run(self.limits, function, *arguments)
+
+    async def read(self, read: Callable[[Any], T], response: Any) -> T:
         """The result of ``read`` on the response of :meth:`call`. Raises as that."""
         try:
-            return self._read(read, response)
+            return await self.offloaded(self._read, read, response)
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
@@ -270,7 +288,7 @@ class Upstream:
     ) -> AsyncGenerator[T, None]:
         call = await self._call(Operation.INFER_STREAM, context)
         try:
-            message, read = encode(call)
+            message, read = await self.offloaded(encode, call)
             self._prepare(message, context)
             async with self._passing(message):
                 attempt = Attempt(self.pool, request, pins=context.pins)
@@ -279,7 +297,7 @@ class Upstream:
                         async with aclosing(client.stream(message)) as answers:
                             async for answer in answers:
                                 attempt.received()
-                                for response in read(answer):
+                                for response in await self.offloaded(read, answer):
                                     yield response
                         return
         except InferenceError as error:
@@ -308,7 +326,7 @@ class Upstream:
             request, form = call.encode(argument, None)
             request.context = context
             self._forwarding.of_our_own(request)
-            return call.decode(form, await self._send(member.client, request))
+            return await self.offloaded(call.decode, form, await self._send(member.client, request))
 
         results = await asyncio.gather(*map(send, self.pool.members), return_exceptions=True)
         failed = [each for each in results if isinstance(each, BaseException)]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.content_coding import WINDOW_BITS, accepted_coding, deflate, inflate
 from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.offload import DecodingLimits
 
 COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress}
 codings = pytest.mark.parametrize("coding", sorted(COMPRESS))
@@ -30,6 +31,38 @@ def test_a_bomb_stops_at_the_limit(coding: str) -> None:
     with pytest.raises(InferenceError, match="more than 1000 bytes") as caught:
         inflate(coding, bomb, 1000)
     assert caught.value.code is ErrorCode.TOO_LARGE
+
+
+@codings
+@pytest.mark.parametrize(
+    ("size", "limits", "option"),
+    [
+        ((1 << 20) + 1, DecodingLimits(max_compression_ratio=100), "max_compression_ratio"),
+        (3 << 20, DecodingLimits(1 << 21, 2000), "max_decompressed_bytes"),
+        (1 << 20, DecodingLimits(max_compression_ratio=1), ""),
+        (1 << 21, DecodingLimits(1 << 21, 2000), ""),
+    ],
+)
+def test_limits_on_size_and_ratio(coding: str, size: int, limits: DecodingLimits, option: str) -> None:
+    bomb = COMPRESS[coding](bytes(size))
+    if not option:
+        assert inflate(coding, bomb, None, limits) == bytes(size)
+        return
+    with pytest.raises(InferenceError, match=f"that {option} of this listener allows") as caught:
+        inflate(coding, bomb, None, limits)
+    assert (caught.value.code, caught.value.details["option"]) == (ErrorCode.TOO_LARGE, option)
+
+
+@codings
+def test_a_ratio_bounds_memory(coding: str) -> None:
+    bomb = COMPRESS[coding](bytes(100_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InferenceError, match="max_compression_ratio"):
+            inflate(coding, bomb, None)
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @codings

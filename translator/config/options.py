@@ -14,6 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.section import Bytes, Seconds, Section, Text
 from interlingua.runtime.shared_memory import MAX_BYTES, MAX_REGIONS
+from interlingua.schemas.offload import MIN_DECOMPRESSED_BYTES, MIN_ELEMENTS, DecodingLimits
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.config.callers import PermittedCaller, ProxyAddress
 from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
@@ -31,6 +32,16 @@ from interlingua.translator.config.tap import TapOptions
 from interlingua.translator.config.values import Transport, distinct, travels
 
 Engine = Literal["native", "library"]
+
+DECODING = DecodingLimits()
+"""The default limits on the work for one message."""
+
+Decompressed = Annotated[int, Field(ge=MIN_DECOMPRESSED_BYTES)]
+
+Ratio = Annotated[int, Field(ge=1)]
+
+Elements = Annotated[int, Field(ge=MIN_ELEMENTS)]
+"""Smaller messages are not counted."""
 
 LARGEST_MESSAGE = 2**31 - 1
 """The largest message that gRPC can frame."""
@@ -140,6 +151,15 @@ class ListenerOptions(Section):
     over grpc."""
     max_response_bytes: Bytes = LARGEST_MESSAGE
     """The largest answer to send."""
+    max_decompressed_bytes: Decompressed = DECODING.max_decompressed_bytes
+    """The maximum size of a compressed request after decompression. Over http, brpc and tcp
+    `max_request_bytes` applies to it too."""
+    max_compression_ratio: Ratio = DECODING.max_compression_ratio
+    """The maximum ratio of that size to the compressed one, for requests above 1 MiB after decompression."""
+    max_elements: Elements = DECODING.max_elements
+    """The maximum number of elements of a request that are decoded one by one: numbers and strings in JSON,
+    BYTES elements, repeated fields in protobuf. A key, or a value that belongs to no tensor, counts as 256.
+    Elements of numeric tensors in binary data do not count."""
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     """Over brpc: the maximum number of concurrent calls; further calls are refused with 2004. The default
     is no limit."""
@@ -272,6 +292,12 @@ class UpstreamOptions(Section):
     """The time limit of one request, connecting included; a caller's own deadline may end it sooner."""
     max_response_bytes: Bytes = LARGEST_MESSAGE
     """The largest answer to accept; a stream over HTTP is one answer."""
+    max_decompressed_bytes: Decompressed = DECODING.max_decompressed_bytes
+    """The maximum size of a compressed answer after decompression."""
+    max_compression_ratio: Ratio = DECODING.max_compression_ratio
+    """The maximum ratio of that size to the compressed one, for answers above 1 MiB after decompression."""
+    max_elements: Elements = DECODING.max_elements
+    """The maximum number of elements of an answer that are decoded one by one, as on a listener."""
     probe_interval_secs: Annotated[float, Field(ge=0)] = 5.0
     """The interval between readiness probes of each server that has been used; 0 for none. A failed server
     gets requests again when it answers one."""

@@ -25,6 +25,7 @@ from interlingua.schemas import (
     Operation,
     Signature,
 )
+from interlingua.schemas.offload import DecodingLimits, OffloadRequired
 from interlingua.translator.serving.observation import Observer, choosing
 from interlingua.translator.serving.passed_copies import PassedCopies, PassedCopy
 from interlingua.translator.serving.router import Router
@@ -66,7 +67,8 @@ class Dispatch:
     """The message ``opened``, received over ``binding``; ``router`` finds its targets by its ``key``, first
     by the routes ``candidates``. Every method raises ``InferenceError``.
 
-    ``place`` is called for requests that use shared memory. ``parameters`` are added to those of the request.
+    ``place`` is called for requests that use shared memory, ``limits`` are on decoding. ``parameters`` are
+    added to those of the request.
     """
 
     router: Router
@@ -76,6 +78,7 @@ class Dispatch:
     candidates: Sequence[Route]
     context: Context
     place: Place
+    limits: DecodingLimits
     parameters: Mapping[str, str] | None = None
     _decoded: Decoded | None = None
     _copy: PassedCopy | None = None
@@ -250,7 +253,10 @@ class Dispatch:
             target.count_undecoded(end, version, began, self.context)
             raise
         try:
-            decoded = self._decode(signature)
+            try:
+                decoded = self._decode(signature)
+            except OffloadRequired as required:
+                decoded = await self._offload(required, signature)
         except InferenceError as error:
             if error.code not in _UNFIT:
                 raise
@@ -258,7 +264,7 @@ class Dispatch:
             renewed = await (timed or target.signature)(version)
             if renewed == signature:
                 raise
-            decoded = self._decode(renewed)
+            decoded = await self._decoded_with(renewed)
         if route is not None and route.datatypes:
             upstream = self.router.upstream_bindings.get(model)
             route.convert(decoded.request, decoded.signature, self.binding, upstream)
@@ -281,7 +287,7 @@ class Dispatch:
                 signature = await self._signature(route, route.reader)
         if signature is None:
             signature = await self._first_signature(route, models)
-        return None if signature is None else self._decode(signature)
+        return None if signature is None else await self._decoded_with(signature)
 
     async def _first_signature(self, route: Route, models: Iterable[str]) -> Signature | None:
         """The first signature of ``models`` to arrive. Later requests use the same model's."""
@@ -302,6 +308,16 @@ class Dispatch:
             # retrieves the other failures
             await asyncio.gather(*tasks, return_exceptions=True)
         return None
+
+    async def _decoded_with(self, signature: Signature) -> Decoded:
+        """:meth:`_decode`, in a thread if that is required."""
+        try:
+            return self._decode(signature)
+        except OffloadRequired as required:
+            return await self._offload(required, signature)
+
+    async def _offload(self, required: OffloadRequired, signature: Signature) -> Decoded:
+        return await required.offloader.run(self.limits, self._decode, signature)
 
     def _decode(self, signature: Signature) -> Decoded:
         decoded = self._decoded

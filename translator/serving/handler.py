@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 from interlingua.protocols.dialect import Binding, BrpcEndpoint, FramedEndpoint
 from interlingua.protocols.wire import REQUEST_ID, Buffer, FramedRequest
 from interlingua.schemas import InferenceError, Operation
+from interlingua.schemas.offload import OffloadRequired
 from interlingua.translator.serving.answer_headers import server_timing, with_request_id
 from interlingua.translator.serving.in_flight import InFlightRequest, refuse_inference
 from interlingua.translator.serving.interleave import StreamItem
@@ -75,7 +76,11 @@ class TransportPipeline:
         if arriving is not None:
             nbytes += arriving.rest.length
         with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, self._label) as in_flight:
-            opened = in_flight.opened = endpoint.open(request)
+            try:
+                opened = endpoint.open(request)
+            except OffloadRequired as required:
+                opened = await required.offloader.run(processor.limits, endpoint.open, request)
+            in_flight.opened = opened
             opened.arriving = arriving
             if load.requests > load.max_requests or load.total.requests > load.total.max_requests:
                 refuse_inference(opened.action.operation, load)

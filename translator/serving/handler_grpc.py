@@ -13,6 +13,7 @@ from interlingua.protocols.dialect import Binding, GrpcEndpoint
 from interlingua.protocols.reflection import REFLECTION_METHODS, Reflection
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import InferenceError, Operation
+from interlingua.schemas.offload import OffloadRequired
 from interlingua.translator.serving.answer_headers import with_request_id
 from interlingua.translator.serving.handler import Handling, Items, TransportPipeline
 from interlingua.translator.serving.in_flight import InFlightRequest, refuse_inference
@@ -94,7 +95,11 @@ class GrpcPipeline(TransportPipeline):
         processor, context, nbytes = self._processor, request.context, len(message)
         load = metrics.load
         with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, self._label) as in_flight:
-            opened = in_flight.opened = endpoint.open(request)
+            try:
+                opened = endpoint.open(request)
+            except OffloadRequired as required:
+                opened = await required.offloader.run(processor.limits, endpoint.open, request)
+            in_flight.opened = opened
             if load.requests > load.max_requests or load.total.requests > load.total.max_requests:
                 refuse_inference(opened.action.operation, load)
             items = None

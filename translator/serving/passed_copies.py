@@ -13,11 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from interlingua.runtime.models.kept import kept
 from interlingua.runtime.target import PassedMessage
 from interlingua.schemas import InferenceError, InferRequest, Signature
+from interlingua.schemas.offload import DEFAULT_LIMITS, Offloader, OffloadRequired
 from interlingua.translator.admin.metrics import Family, Sample
 from interlingua.translator.serving.observation import (
     RESPONSE_BYTES,
@@ -89,13 +91,23 @@ class PassedCopies:
                 for _ in range(len(self._waiting)):
                     copy = self._waiting.popleft()
                     self.budget.free += copy.passed.nbytes
-                    self._decode(copy)
+                    try:
+                        self._decode(copy, partial(_observed, copy))
+                    except OffloadRequired as required:
+                        await self._decode_long(copy, required.offloader)
         finally:
             self._decoding = None
 
-    def _decode(self, copy: PassedCopy) -> None:
+    async def _decode_long(self, copy: PassedCopy, offloader: Offloader) -> None:
+        outcome = asyncio.ensure_future(offloader.run(DEFAULT_LIMITS, _observed, copy))
+        await asyncio.wait((outcome,))
+        self._decode(copy, outcome.result)
+
+    def _decode(self, copy: PassedCopy, observe: Callable[[], Observed]) -> None:
         try:
-            observed = _observed(copy)
+            observed = observe()
+        except OffloadRequired:
+            raise
         except Exception as failure:
             self.failed += 1
             reason = failure.message if isinstance(failure, InferenceError) else repr(failure)

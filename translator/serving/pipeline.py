@@ -8,6 +8,7 @@ from typing import Any
 
 from interlingua.protocols.dialect import Binding
 from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.serving.handler import BrpcPipeline, FramedPipeline, Handling, Metrics
 from interlingua.translator.serving.handler_grpc import GrpcPipeline
@@ -46,6 +47,7 @@ class Pipeline:
         header_parameters: HeaderParameters | None = None,
         authorization: Authorization | None = None,
         load: ListenerLoad | None = None,
+        limits: DecodingLimits = DEFAULT_LIMITS,
     ) -> None:
         self.service = service
         self.authorization = authorization or Authorization(listener)
@@ -54,7 +56,7 @@ class Pipeline:
             binding.dialect: RequestMetrics(timed, self.load) for binding in bindings
         }
         handling = Handling(
-            RequestProcessor(service, listener, default_model, header_parameters, self.authorization),
+            RequestProcessor(service, listener, default_model, header_parameters, self.authorization, limits),
             self.request_metrics,
             max_request_bytes,
         )

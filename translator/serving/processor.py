@@ -24,6 +24,7 @@ from interlingua.schemas import (
     InferResponse,
     Operation,
 )
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits, OffloadRequired
 from interlingua.translator.access.audit import recorded
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.classes import CLASS_OF, PRIVILEGED
@@ -53,7 +54,8 @@ class RequestProcessor:
 
     Requests without a model name go to ``default_model``. Headers that ``header_parameters`` choose become
     parameters of inference requests. ``authorization`` permits operations to callers;
-    ``restricts_inference``: it does so for inference too, which by default needs no check.
+    ``restricts_inference``: it does so for inference too, which by default needs no check. ``limits`` are on
+    the decoding of a message.
     """
 
     service: Service
@@ -61,6 +63,7 @@ class RequestProcessor:
     default_model: str = ""
     header_parameters: HeaderParameters | None = None
     authorization: Authorization = field(default_factory=Authorization)
+    limits: DecodingLimits = DEFAULT_LIMITS
     restricts_inference: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -129,7 +132,10 @@ class RequestProcessor:
                     if plan.placement is not None and response.outputs:
                         plan.placement.fill(response)
                     response.model = plan.request.model
-                    answer = encode(plan.form, response)
+                    try:
+                        answer = encode(plan.form, response)
+                    except OffloadRequired as required:
+                        answer = await required.offloader.run(self.limits, encode, plan.form, response)
                     if response.final and not (answered or response.ordered):
                         # an only answer would wait for those to earlier messages
                         yield None, False
@@ -210,7 +216,11 @@ class RequestProcessor:
                 plan.placement.fill(response)
             # the caller may know the target by another name
             response.model = plan.request.model
-            answer = dispatch.opened.action.encode(plan.form, response)
+            try:
+                answer = dispatch.opened.action.encode(plan.form, response)
+            except OffloadRequired as required:
+                encode = dispatch.opened.action.encode
+                answer = await required.offloader.run(self.limits, encode, plan.form, response)
             dispatch.context.timings["encode"] = time.monotonic_ns() - answered
         except BaseException as failure:
             if observation is not None:
@@ -259,7 +269,9 @@ class RequestProcessor:
         chosen = self.header_parameters
         parameters = None if chosen is None else chosen.of(context.headers)
         candidates = router.candidates(key) if router.routes else ()
-        return Dispatch(router, opened, binding, key, candidates, context, self._place, parameters)
+        return Dispatch(
+            router, opened, binding, key, candidates, context, self._place, self.limits, parameters
+        )
 
     def _observe(self, dispatch: Dispatch, plan: DispatchPlan) -> Observation | None:
         """The observation of ``plan``, if an observer or the mirror of its route observes its request."""

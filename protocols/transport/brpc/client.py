@@ -29,13 +29,11 @@ from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, Buffer, ConnectionFailedError
 from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 _LARGEST_TIMEOUT_MS = 2**31 - 1
 _MAX_UNSOLICITED = 64
 """How many replies without a call a connection may carry."""
-
-_DECOMPRESSED_HERE = 1 << 14
-"""Larger answers are decompressed in a thread: a thousandfold size blocks the event loop."""
 
 _BROKEN_OFF = "closed the connection without an answer"
 _IDENTITY = re.compile(r"\A\[[^\]]*\](?:\[E\d+\])?")
@@ -52,11 +50,13 @@ class BrpcConnectionClient:
         *,
         connect_timeout_secs: float = 5.0,
         max_response_bytes: int | None = None,
+        limits: DecodingLimits = DEFAULT_LIMITS,
         at: str = "",
     ) -> None:
         self._url = url
         self._connect_secs = connect_timeout_secs
         self._limit = MAX_BODY_BYTES if max_response_bytes is None else max_response_bytes
+        self._limits = limits
         self._host = at or url.address.host
         self._space = shared_space()
         self._connection: _Connection | None = None
@@ -135,12 +135,14 @@ class BrpcConnectionClient:
         if meta.attachment_size > 0:
             payload = payload[: len(payload) - meta.attachment_size]
         try:
-            if meta.compress_type and len(payload) > _DECOMPRESSED_HERE:
-                return BrpcAnswer(
-                    await asyncio.to_thread(decompress, meta.compress_type, payload, self._limit)
-                )
-            return BrpcAnswer(decompress(meta.compress_type, payload, self._limit))
+            if not meta.compress_type:
+                return BrpcAnswer(payload)
+            coding, limit = meta.compress_type, self._limit
+            return BrpcAnswer(await asyncio.to_thread(decompress, coding, payload, limit, self._limits))
         except InferenceError as fault:
+            if "option" in fault.details:
+                what = f"gave an answer that is too large: {fault.message}"
+                raise self._error(ErrorCode.TOO_LARGE, what) from fault
             if fault.code is ErrorCode.TOO_LARGE:
                 raise self._too_large("that is larger when decompressed") from fault
             raise self._error(ErrorCode.BAD_UPSTREAM, f"answered badly: {fault.message}") from fault

@@ -11,6 +11,7 @@ import cramjam
 from interlingua.protocols.content_coding import inflate
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 NAMES = ("none", "snappy", "gzip", "zlib")
 """The types by their number on the wire, in the words of the original."""
@@ -27,17 +28,20 @@ def name_of(compress_type: int) -> str:
     return NAMES[compress_type] if 0 <= compress_type < len(NAMES) else "unknown"
 
 
-def decompress(compress_type: int, data: memoryview, limit: int) -> Buffer:
-    """``data`` as it was before; itself where it is not compressed. ``limit`` is in bytes.
+def decompress(
+    compress_type: int, data: memoryview, limit: int, limits: DecodingLimits = DEFAULT_LIMITS
+) -> Buffer:
+    """``data`` as it was before; itself where it is not compressed. ``limit`` is in bytes and applies with
+    ``limits``.
 
     Raises UNSUPPORTED for an unknown type, MALFORMED for data that is not of its type, TOO_LARGE.
     """
     if compress_type == 0:
         return data
     if compress_type in _CODINGS:
-        return inflate(_CODINGS[compress_type], data, limit)
+        return inflate(_CODINGS[compress_type], data, limit, limits)
     if compress_type == _SNAPPY:
-        return _unsnap(data, limit)
+        return _unsnap(data, min(limit, limits.max_decompressed_bytes))
     raise InferenceError(ErrorCode.UNSUPPORTED, f"compression type {compress_type} is unknown")
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache, partial
 from typing import cast
 
 from interlingua.protocols.brpc_status import BrpcStatus, unparsable
+from interlingua.protocols.content_coding import SHORT_BYTES, most_inflated
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.backlog import Backlog
 from interlingua.protocols.transport.brpc.bounded import BoundedGrpc, BoundedHttp, full
@@ -52,6 +53,7 @@ from interlingua.protocols.wire import (
 )
 from interlingua.schemas import Context, InferenceError
 from interlingua.schemas.bounded_text import shortened
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 MAX_REQUEST_BYTES = 64 << 20
 """The largest body that the original takes."""
@@ -88,6 +90,7 @@ class BrpcServer:
         *,
         max_request_bytes: int = MAX_REQUEST_BYTES,
         max_response_bytes: int | None = None,
+        limits: DecodingLimits = DEFAULT_LIMITS,
         max_concurrency: int | None = None,
         load: ListenerLoad | None = None,
         idle_secs: float = IDLE_SECS,
@@ -111,8 +114,10 @@ class BrpcServer:
             max_request_bytes=max_request_bytes,
             max_response_bytes=max_response_bytes,
             load=load,
+            limits=limits,
             stall_secs=stall_secs,
         )
+        self.limits = limits
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
         self.max_concurrency = max_concurrency
@@ -287,10 +292,14 @@ class _Connection(SharedReceiver):
         if refusal is not None:
             self._fail(meta.correlation_id, refusal)
             return
-        task = self._loop.create_task(self._serve(meta.correlation_id, request))
+        size = max(frame.size, len(request.message))
+        if meta.compress_type:
+            server = self._server
+            size = max(size, most_inflated(len(request.message), server.max_request_bytes, server.limits))
+        work = self._serve(meta.correlation_id, request, meta.compress_type, size)
+        task = self._loop.create_task(work)
         self._running[task] = context
         self._server.connections.in_flight.add(task)
-        size = max(frame.size, len(request.message))
         self._backlog.requests += 1
         self._backlog.size += size
         task.add_done_callback(partial(self._ended, size))
@@ -310,7 +319,7 @@ class _Connection(SharedReceiver):
         return BrpcAnswer(code=BrpcStatus.ENOSERVICE, text=f"Fail to find service={shortened(service)}")
 
     def _unpack(self, request: BrpcRequest, meta: Meta) -> BrpcAnswer | None:
-        """Leave the attachment out of the message and decompress it, or say why that cannot be."""
+        """Leave the attachment out of the message and decompress a short one, or say why that cannot be."""
         attached, payload = meta.attachment_size, memoryview(request.message)
         if attached > request.size:
             return BrpcAnswer(
@@ -319,15 +328,43 @@ class _Connection(SharedReceiver):
             )
         if attached > 0:  # the original ignores a negative size
             payload = payload[: request.size - attached]
-        try:
-            request.message = decompress(meta.compress_type, payload, self._server.max_request_bytes)
-        except InferenceError:
-            return unparsable(request)
+        request.message = payload
+        if meta.compress_type and len(payload) <= SHORT_BYTES:
+            server = self._server
+            try:
+                request.message = decompress(
+                    meta.compress_type, payload, server.max_request_bytes, server.limits
+                )
+            except InferenceError:
+                return unparsable(request)
+            meta.compress_type = 0
         return None
 
-    async def _serve(self, correlation_id: int, request: BrpcRequest) -> None:
+    async def _answer(self, request: BrpcRequest, compress_type: int, reserved: int) -> BrpcAnswer:
+        """The handler's answer to the message, which is decompressed in a thread; ``reserved`` bytes of the
+        backlog are for it."""
+        if not compress_type:
+            return await self._server.handler.serve(request)
+        server, payload = self._server, memoryview(request.message)
+        most, limits = server.max_request_bytes, server.limits
         try:
-            answer = await self._server.handler.serve(request)
+            request.message = await asyncio.to_thread(decompress, compress_type, payload, most, limits)
+        except InferenceError as error:
+            if "option" in error.details:
+                return BrpcAnswer(code=BrpcStatus.EREQUEST, text=error.message)
+            return unparsable(request)
+        surplus = reserved - len(request.message)
+        self._backlog.size -= surplus
+        try:
+            return await server.handler.serve(request)
+        finally:
+            self._backlog.size += surplus
+
+    async def _serve(
+        self, correlation_id: int, request: BrpcRequest, compress_type: int, reserved: int
+    ) -> None:
+        try:
+            answer = await self._answer(request, compress_type, reserved)
         except Exception:
             method = f"{request.service}/{request.method}"
             _log.exception("unexpected error", extra={"facts": {"method": method}})

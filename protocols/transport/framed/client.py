@@ -25,6 +25,7 @@ from interlingua.protocols.transport.framed.splitter import (
 from interlingua.protocols.transport.writes import write_pieces
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, FramedCall, FramedReply
 from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 MAX_CONNECTIONS = 64
 """How many connections are open before messages are pipelined."""
@@ -51,6 +52,7 @@ class PooledFramedClient:
         *,
         connect_timeout_secs: float = 5.0,
         max_response_bytes: int | None = None,
+        limits: DecodingLimits = DEFAULT_LIMITS,
         at: str = "",
     ) -> None:
         self._url = url

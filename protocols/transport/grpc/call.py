@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from interlingua.protocols.transport.grpc.headers import (
     ANSWER_HEADERS,
@@ -22,6 +22,7 @@ from interlingua.protocols.transport.grpc.headers import (
 )
 from interlingua.protocols.transport.grpc.messages import (
     PREFIX_BYTES,
+    CompressedMessage,
     MessageError,
     MessageStream,
     prefixed,
@@ -43,6 +44,7 @@ from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.turns import TURN_MESSAGES, next_turn
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, Headers
 from interlingua.schemas import Context
+from interlingua.schemas.offload import DecodingLimits
 
 _HELD_BYTES = 1 << 20
 """How much of a stream's messages is buffered before its flow-control window is held."""
@@ -59,6 +61,7 @@ class CallHost(Protocol):
     peer: str
     max_request_bytes: int | None
     max_response_bytes: int | None
+    limits: DecodingLimits
 
     def call_began(self, call: GrpcCall) -> None:
         """Count a call as running."""
@@ -147,14 +150,14 @@ class GrpcCall(MessageStream):
         """The field block that ends the call."""
         return trailers(answer) if self._started else trailers_only(answer)
 
-    def _messages_in(self, data: Buffer, start: int, stop: int) -> Iterable[Buffer]:
+    def _messages_in(self, data: Buffer, start: int, stop: int) -> Iterable[Any]:
         """The messages that ``data[start:stop]`` completes. Raises ``MessageError`` between them."""
         return self.messages_in(data, start, stop, self._headers.coding, self._host.max_request_bytes)
 
     def _refusal(self, error: MessageError) -> GrpcAnswer:
         """What ends the call if a message cannot be taken."""
         limit = self._host.max_request_bytes
-        if error.code != RESOURCE_EXHAUSTED or limit is None:
+        if error.code != RESOURCE_EXHAUSTED or error.explained or limit is None:
             return GrpcAnswer(code=error.code, details=error.details)
         if error.size is not None:
             return too_large("request", error.size, "max_request_bytes", limit)
@@ -198,7 +201,11 @@ class UnaryCall(GrpcCall):
     async def _run(self, request: GrpcRequest) -> None:
         self._working = True
         try:
+            if isinstance(request.message, CompressedMessage):
+                request.message = await request.message.inflated(self._host.limits)
             answer = await self._host.handler.serve(request)
+        except MessageError as error:
+            answer = self._refusal(error)
         except Exception:
             answer = unforeseen(request.method)
         except BaseException:
@@ -235,7 +242,7 @@ class StreamCall(GrpcCall):
         ended: bool,
     ) -> None:
         super().__init__(host, connection, number, headers, ended)
-        self._messages: deque[Buffer] = deque()
+        self._messages: deque[Any] = deque()
         self._held = self._taken = 0
         self._fault: MessageError | None = None
         self._message_waiter: asyncio.Future[None] | None = None
@@ -296,7 +303,9 @@ class StreamCall(GrpcCall):
         if self.window_held and self._held <= _HELD_BYTES // 2 and self._fault is None:
             self.window_held = False
             self.connection.replenish(self)
-        return message
+        if type(message) is CompressedMessage:
+            message = await message.inflated(self._host.limits)
+        return cast(Buffer, message)
 
     async def _run(self, request: GrpcRequest) -> None:
         self._working = True

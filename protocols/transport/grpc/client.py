@@ -22,8 +22,11 @@ from interlingua.protocols.transport.grpc.client_call import (
 from interlingua.protocols.transport.grpc.client_connection import GrpcClientConnection
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors, unsendable
 from interlingua.protocols.transport.grpc.client_headers import UnsendableError
+from interlingua.protocols.transport.grpc.messages import CompressedMessage, MessageError
+from interlingua.protocols.transport.grpc.status import RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.received import shared_space
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 _MAX_CONNECTIONS = 16
 """How many connections are open at one time, those that only finish their calls not counted."""
@@ -43,6 +46,7 @@ class GrpcChannelClient:
         *,
         connect_timeout_secs: float = 5.0,
         max_response_bytes: int | None = None,
+        limits: DecodingLimits = DEFAULT_LIMITS,
         at: str = "",
     ) -> None:
         self._address = url.address
@@ -50,6 +54,7 @@ class GrpcChannelClient:
         self._authority = "localhost" if url.address.path else str(url.address)
         self._connect_timeout = connect_timeout_secs
         self._limit = max_response_bytes
+        self._limits = limits
         self._errors = ClientErrors(url, max_response_bytes)
         self._space = shared_space()
         self._connections: list[GrpcClientConnection] = []
@@ -64,7 +69,10 @@ class GrpcChannelClient:
             call = UnaryClientCall(connection, request.context.deadline)
             call.start(self._headers(connection, request), request.message, request.parts)
             try:
-                return await call.answer()
+                answer = await call.answer()
+                if isinstance(answer.message, CompressedMessage):
+                    return await self._inflated(answer.message)
+                return answer
             except UnprocessedError:
                 continue
             except BaseException:
@@ -87,7 +95,10 @@ class GrpcChannelClient:
                 else:
                     sending = connection.loop.create_task(call.send_all(messages))
                 async for message in call:
-                    yield GrpcAnswer(message)
+                    if type(message) is CompressedMessage:
+                        yield await self._inflated(message)
+                    else:
+                        yield GrpcAnswer(message)
                 status = call.ended()
             except UnprocessedError:
                 continue
@@ -100,6 +111,17 @@ class GrpcChannelClient:
                 yield status
             return
         raise self._unprocessed()
+
+    async def _inflated(self, message: CompressedMessage) -> GrpcAnswer:
+        """The answer with ``message``. Raises TOO_LARGE."""
+        try:
+            return GrpcAnswer(await message.inflated(self._limits))
+        except MessageError as error:
+            if error.code != RESOURCE_EXHAUSTED:
+                return GrpcAnswer(code=error.code, details=error.details)
+            if error.explained:
+                raise self._errors.too_much_work(error.details) from None
+            raise self._errors.too_large(error.details) from None
 
     async def close(self) -> None:
         """Close the connections; calls that run or wait fail."""

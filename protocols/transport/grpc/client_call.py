@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors
 from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, of_reset
@@ -163,7 +163,7 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
             self.outcome = outcome
             self._wake()
 
-    def _message_received(self, message: Buffer) -> None:
+    def _message_received(self, message: Any) -> None:
         raise NotImplementedError
 
     def _succeeded(self) -> GrpcAnswer:
@@ -182,7 +182,7 @@ class UnaryClientCall(ClientCall):
 
     def __init__(self, host: ClientHost, deadline: float | None) -> None:
         super().__init__(host, deadline)
-        self._message: Buffer | None = None
+        self._message: Any = None
         self._waiter: asyncio.Future[None] = host.loop.create_future()
 
     def start(self, block: bytes, message: Buffer, more: Sequence[Buffer] = ()) -> None:
@@ -198,7 +198,7 @@ class UnaryClientCall(ClientCall):
             await self._waiter
         return self.ended()
 
-    def _message_received(self, message: Buffer) -> None:
+    def _message_received(self, message: Any) -> None:
         if self._message is not None:
             raise MessageError(INTERNAL, "the answer to a unary call has more than one message")
         self._message = message
@@ -219,7 +219,7 @@ class StreamClientCall(ClientCall):
 
     def __init__(self, host: ClientHost, deadline: float | None) -> None:
         super().__init__(host, deadline)
-        self._messages: deque[Buffer] = deque()
+        self._messages: deque[Any] = deque()
         self._held = self._taken = 0
         self._message_waiter: asyncio.Future[None] | None = None
         self._send_waiter: asyncio.Future[None] | None = None
@@ -250,10 +250,10 @@ class StreamClientCall(ClientCall):
         """See ``Stream``."""
         _set(self._send_waiter)
 
-    def __aiter__(self) -> AsyncIterator[Buffer]:
+    def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
-    async def __anext__(self) -> Buffer:
+    async def __anext__(self) -> Any:
         while not self._messages:
             if self.outcome is not None:
                 raise StopAsyncIteration
@@ -271,7 +271,7 @@ class StreamClientCall(ClientCall):
             self._host.connection.replenish(self)
         return message
 
-    def _message_received(self, message: Buffer) -> None:
+    def _message_received(self, message: Any) -> None:
         self._messages.append(message)
         connection = self._host.connection
         connection.frames.extra += 1

@@ -38,6 +38,10 @@ class ClientErrors:
             f"upstream allows: {details}",
         )
 
+    def too_much_work(self, details: str) -> InferenceError:
+        """The answer is above a limit on decoding, which ``details`` name."""
+        return self._error(ErrorCode.TOO_LARGE, f"gave an answer that is too large: {details}")
+
     def _error(self, code: ErrorCode, what: str) -> InferenceError:
         return InferenceError(code, f"the upstream at {self._url} {what}")
 

@@ -16,6 +16,7 @@ import grpc.aio
 from interlingua.protocols.transport.address import Address, Url
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors, unsendable
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 _INTERNAL = grpc.StatusCode.INTERNAL.value[0]
 
@@ -42,6 +43,7 @@ class GrpcioClient:
         *,
         connect_timeout_secs: float = 5.0,
         max_response_bytes: int | None = None,
+        limits: DecodingLimits = DEFAULT_LIMITS,
         at: str = "",
     ) -> None:
         self._errors = ClientErrors(url, max_response_bytes)

@@ -7,15 +7,18 @@ grows with what has arrived rather than with what the peer claims. No sockets.
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from interlingua.protocols.content_coding import inflate
+from interlingua.protocols.content_coding import SHORT_BYTES, inflate
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.received import unfilled
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 PREFIX = struct.Struct(">BL")
 """The prefix of a message: whether it is compressed, and its length."""
@@ -37,13 +40,43 @@ _NOTHING = memoryview(b"")
 
 class MessageError(Exception):
     """A message cannot be taken. ``code`` is RESOURCE_EXHAUSTED for one above the limit, of ``size`` bytes
-    (None for one whose size is unknown, as it is compressed), otherwise INTERNAL."""
+    (None for one whose size is unknown, as it is compressed), otherwise INTERNAL. ``explained``: ``details``
+    name the option of the limit."""
 
-    def __init__(self, code: int, details: str, size: int | None = None) -> None:
+    def __init__(self, code: int, details: str, size: int | None = None, *, explained: bool = False) -> None:
         super().__init__(details)
         self.code = code
         self.details = details
         self.size = size
+        self.explained = explained
+
+
+class CompressedMessage:
+    """A message that is not decompressed yet: that may take long."""
+
+    __slots__ = ("_coding", "_data", "_limit")
+
+    def __init__(self, coding: str, data: Buffer, limit: int | None) -> None:
+        self._coding = coding
+        self._data = data
+        self._limit = limit
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    async def inflated(self, limits: DecodingLimits) -> Buffer:
+        """The message. Raises ``MessageError``."""
+        return await asyncio.to_thread(self.inflated_here, limits)
+
+    def inflated_here(self, limits: DecodingLimits = DEFAULT_LIMITS) -> Buffer:
+        """The same without a thread, for a short one."""
+        try:
+            return inflate(self._coding, self._data, self._limit, limits)
+        except InferenceError as fault:
+            if fault.code is ErrorCode.TOO_LARGE:
+                explained = "option" in fault.details
+                raise MessageError(RESOURCE_EXHAUSTED, fault.message, explained=explained) from None
+            raise MessageError(INTERNAL, f"Decompression failed: {fault.message}") from None
 
 
 class MessageReader:
@@ -65,8 +98,9 @@ class MessageReader:
         """Whether part of a message has arrived."""
         return bool(self._prefix)
 
-    def read(self, data: Buffer, start: int, stop: int) -> Iterator[Buffer]:
-        """The messages that ``data[start:stop]`` completes. Raises ``MessageError``."""
+    def read(self, data: Buffer, start: int, stop: int) -> Iterator[Any]:
+        """The messages that ``data[start:stop]`` completes, each a buffer or a ``CompressedMessage``. Raises
+        ``MessageError``."""
         view = memoryview(data)
         while start < stop:
             if len(self._prefix) < PREFIX_BYTES:
@@ -107,7 +141,7 @@ class MessageReader:
         buffer[:filled] = self.buffer[:filled]
         self.buffer, self.filled, self.end = buffer, filled, min(size, self._size - 1) if self._size else 0
 
-    def _whole(self) -> Buffer:
+    def _whole(self) -> Buffer | CompressedMessage:
         message = self.buffer.toreadonly()
         self.buffer = _NOTHING
         self._prefix, self.filled, self.end = b"", 0, 0
@@ -117,12 +151,8 @@ class MessageReader:
         """The message without its compression."""
         if not self._compressed & 1:
             return message
-        try:
-            return inflate(self._coding, message, self._limit)
-        except InferenceError as fault:
-            if fault.code is ErrorCode.TOO_LARGE:
-                raise MessageError(RESOURCE_EXHAUSTED, fault.message) from None
-            raise MessageError(INTERNAL, f"Decompression failed: {fault.message}") from None
+        compressed = CompressedMessage(self._coding, message, self._limit)
+        return compressed if len(message) > SHORT_BYTES else compressed.inflated_here()
 
 
 class MessageStream(Stream):
@@ -133,9 +163,9 @@ class MessageStream(Stream):
 
     def messages_in(
         self, data: Buffer, start: int, stop: int, coding: str, limit: int | None
-    ) -> Iterable[Buffer]:
-        """The messages that ``data[start:stop]`` completes; ``coding`` and ``limit`` are those of
-        ``MessageReader``. Raises ``MessageError`` between them."""
+    ) -> Iterable[Any]:
+        """The messages that ``data[start:stop]`` completes, each a buffer or a ``CompressedMessage``;
+        ``coding`` and ``limit`` are those of ``MessageReader``. Raises ``MessageError`` between them."""
         if stop - start >= PREFIX_BYTES and not self.partial:
             # nearly every message fills one DATA frame
             compressed, size = PREFIX.unpack_from(data, start)

@@ -35,6 +35,7 @@ from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 _GOODBYE_SECS = 1.0
 """How long a client may take to acknowledge that the server is stopping, and how long it must be silent
@@ -57,6 +58,7 @@ class GrpcServer:
         max_request_bytes: int | None = None,
         max_response_bytes: int | None = None,
         load: ListenerLoad | None = None,
+        limits: DecodingLimits = DEFAULT_LIMITS,
         stall_secs: float = STALL_SECS,
         keepalive_secs: float = KEEPALIVE_SECS,
         keepalive_timeout_secs: float = KEEPALIVE_TIMEOUT_SECS,
@@ -66,6 +68,7 @@ class GrpcServer:
         self.handler = handler
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
+        self.limits = limits
         self.stall_secs = stall_secs
         self.keepalive_secs = keepalive_secs
         self.keepalive_timeout_secs = keepalive_timeout_secs
@@ -116,6 +119,7 @@ class _Connection(SharedReceiver):
         self.handler = server.handler
         self.max_request_bytes = server.max_request_bytes
         self.max_response_bytes = server.max_response_bytes
+        self.limits = server.limits
         self.calls: set[GrpcCall] = set()
         self._deadlines = Deadlines(loop, lambda: self.calls)
         self._draining = self._silent = self._closing = self._waited_for = False

@@ -21,6 +21,7 @@ from interlingua.protocols.transport.http1.reply_headers import ReplyHeaders
 from interlingua.protocols.transport.http1.request import RequestHeads
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply
 from interlingua.schemas import InferenceError
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 KEEP_SECS = 4.0
 """How long an idle connection is kept: less than the 5 seconds after which uvicorn, under KServe and
@@ -41,6 +42,7 @@ class PooledHttpClient:
         *,
         connect_timeout_secs: float = 5.0,
         max_response_bytes: int | None = None,
+        limits: DecodingLimits = DEFAULT_LIMITS,
         at: str = "",
     ) -> None:
         address = url.address
@@ -48,6 +50,7 @@ class PooledHttpClient:
         self._host = at or address.host
         self._connect_secs = connect_timeout_secs
         self._limit = max_response_bytes
+        self._limits = limits
         self._errors = HttpClientErrors(url, max_response_bytes)
         host = "unix" if address.path else str(address).removesuffix(_DEFAULT_PORT)
         self._heads = RequestHeads(host, url.base)
@@ -78,7 +81,7 @@ class PooledHttpClient:
                 connection.cancel(waiter)
                 raise
         if "content-encoding" in headers.headers:
-            body = self._decoded(headers, body)
+            body = await self._decoded(headers, body)
         return HttpReply(headers.status, headers.headers, body, rest)
 
     async def stream(self, request: HttpCall) -> AsyncGenerator[HttpReply, None]:
@@ -101,7 +104,7 @@ class PooledHttpClient:
                 if not ended:
                     waiter = self._more(connection)
             if any(pieces):
-                body = self._decoded(headers, b"".join(pieces))
+                body = await self._decoded(headers, b"".join(pieces))
                 yield HttpReply(headers.status, headers.headers, body)
             yield HttpReply(headers.status, headers.headers, b"")
         finally:
@@ -158,13 +161,13 @@ class PooledHttpClient:
             self._deadlines.add(connection.deadline)
         return waiter
 
-    def _decoded(self, headers: ReplyHeaders, body: Buffer) -> Buffer:
+    async def _decoded(self, headers: ReplyHeaders, body: Buffer) -> Buffer:
         """The body without its content coding, unless no dialect accepts that one."""
         coding = headers.headers.get("content-encoding", "").lower()
         if not body or coding not in WINDOW_BITS:
             return body
         try:
-            return inflate(coding, body, self._limit)
+            return await asyncio.to_thread(inflate, coding, body, self._limit, self._limits)
         except InferenceError as fault:
             raise self._errors.bad_coding(fault) from fault
 

@@ -25,6 +25,7 @@ from interlingua.protocols.transport.http1.answer import size_of
 from interlingua.protocols.transport.writes import JOINED_BYTES
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply
 from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 _OWN_HEADERS = ("User-Agent", "Content-Type", "Accept", "Accept-Encoding")
 """What aiohttp would add by itself."""
@@ -40,11 +41,13 @@ class AiohttpClient:
         *,
         connect_timeout_secs: float = 5.0,
         max_response_bytes: int | None = None,
+        limits: DecodingLimits = DEFAULT_LIMITS,
         at: str = "",
     ) -> None:
         self._url = url
         self._errors = HttpClientErrors(url, max_response_bytes)
         self._limit = max_response_bytes
+        self._limits = limits
         self._connect_secs = connect_timeout_secs
         host = "unix" if url.address.path else str(url.address)
         self._prefix = f"{url.scheme or 'http'}://{host}{url.base}"
@@ -136,7 +139,7 @@ class AiohttpClient:
         if not coding or not body:
             return body
         try:
-            return inflate(coding, body, self._limit)
+            return await asyncio.to_thread(inflate, coding, body, self._limit, self._limits)
         except InferenceError as fault:
             raise self._errors.bad_coding(fault) from fault
 
