@@ -69,7 +69,8 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         'listeners:\n  - listen: ":0"\n    transport: http\n    dialect: [oip]',
         [
             "c.yaml:4: listeners[0].dialect: unknown key 'dialect'; did you mean 'dialects'? (allowed: "
-            "listen, transport, dialects, flavors, default_model, allow, trusted_proxies, max_request_bytes, max_response_bytes, max_concurrency, engine, proxy_protocol, and 8 more)"
+            "listen, transport, dialects, flavors, default_model, allow, trusted_proxies, max_request_bytes, "
+            "max_response_bytes, max_decompressed_bytes, max_compression_ratio, max_elements, and 11 more)"
         ],
     ),
     "unknown_key_resembling_nothing": (

@@ -147,8 +147,8 @@ class MessageReader:
         self._prefix, self.filled, self.end = b"", 0, 0
         return self._unpacked(message)
 
-    def _unpacked(self, message: Buffer) -> Buffer:
-        """The message without its compression."""
+    def _unpacked(self, message: Buffer) -> Buffer | CompressedMessage:
+        """The message, without its compression if that is quick."""
         if not self._compressed & 1:
             return message
         compressed = CompressedMessage(self._coding, message, self._limit)

@@ -46,6 +46,9 @@ class HttpClientErrors:
 
     def bad_coding(self, fault: InferenceError) -> InferenceError:
         """The body does not decompress, or not within the limit."""
+        if "option" in fault.details:
+            what = f"gave an answer that is too large: {fault.message}"
+            return self._error(ErrorCode.TOO_LARGE, what)
         if fault.code is ErrorCode.TOO_LARGE:
             return self.too_large(None)
         return self._error(ErrorCode.BAD_UPSTREAM, f"answered badly: {fault.message}")

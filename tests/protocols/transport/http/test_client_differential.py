@@ -18,6 +18,7 @@ from aiohttp import web
 from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.wire import ConnectionFailedError, HttpCall, HttpReply
+from interlingua.schemas.offload import DecodingLimits
 from tests.ports import free_port
 from tests.protocols.transport.peers import HttpEcho, serving
 
@@ -30,7 +31,12 @@ async def answers(url: str, call: HttpCall) -> tuple[HttpReply, HttpReply]:
     """What our own client and aiohttp's make of the second answer to ``call``, on a kept connection."""
     found = []
     for engine in ("native", "library"):
-        client: Any = CLIENTS["http", engine](parse_url(url), max_response_bytes=64 << 20)
+        client: Any = CLIENTS["http", engine](
+            parse_url(url),
+            max_response_bytes=64 << 20,
+            # the pattern that is sent repeats itself
+            limits=DecodingLimits(max_compression_ratio=2000),
+        )
         try:
             await client.send(call)
             found.append(await client.send(call))
