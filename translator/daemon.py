@@ -166,6 +166,8 @@ def _server(assembly: Assembly, options: ListenerOptions) -> Server:
         pipeline.authorization.trusts if options.proxy_protocol else None,
         pipeline.load,
         decoding_limits(options),
+        options.timeouts,
+        options.http2.build(),
     )
     return SERVERS[options.transport](pipeline.handlers, parse_address(options.listen), settings)
 

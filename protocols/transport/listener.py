@@ -18,12 +18,6 @@ from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import ProxiedConnection, Trusts
 from interlingua.protocols.transport.sockets import BACKLOG, SocketFile, bound, listen
 
-IDLE_SECS = 300.0
-"""How long a connection may stay open without a request."""
-
-STALL_SECS = 60.0
-"""How long a request may stop arriving, and an answer stop being read."""
-
 HALF_CLOSED_SECS = 5.0
 """How long a request goes on after its client has closed its side of a TCP connection. The client may still
 read, but most are gone, and TCP distinguishes the two only after a write. A streamed answer ends at the

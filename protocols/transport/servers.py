@@ -11,9 +11,11 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.brpc.server import BrpcServer
 from interlingua.protocols.transport.framed.server import FramedServer
 from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
+from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 Handlers = Mapping[str, Any]
@@ -43,6 +45,8 @@ class ServerSettings:
     trusts: Trusts | None = None
     load: ListenerLoad = field(default_factory=ListenerLoad)
     limits: DecodingLimits = DEFAULT_LIMITS
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
+    http2: Http2Options = DEFAULT_OPTIONS
 
 
 def _http(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
@@ -53,6 +57,7 @@ def _http(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
         max_response_bytes=settings.max_response_bytes,
         load=settings.load,
         accept_te_with_length=settings.accept_te_with_length,
+        timeouts=settings.timeouts,
         trusts=settings.trusts,
     )
 
@@ -70,6 +75,8 @@ def _grpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
         max_request_bytes=settings.max_request_bytes,
         max_response_bytes=settings.max_response_bytes,
         load=settings.load,
+        timeouts=settings.timeouts,
+        http2=settings.http2,
     )
 
 
@@ -84,6 +91,8 @@ def _brpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
         load=settings.load,
         limits=settings.limits,
         max_concurrency=settings.max_concurrency,
+        timeouts=settings.timeouts,
+        http2=settings.http2,
         trusts=settings.trusts,
     )
 
@@ -94,6 +103,7 @@ def _tcp(handlers: Handlers, address: Address, settings: ServerSettings) -> Serv
         address,
         max_request_bytes=settings.max_request_bytes,
         max_response_bytes=settings.max_response_bytes,
+        timeouts=settings.timeouts,
         trusts=settings.trusts,
         load=settings.load,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from interlingua.protocols.transport.timeouts import IDLE_SECS, Timeouts
+
 
 class StallWatch:
     """Aborts a connection whose client reads nothing for ``secs`` between :meth:`start` and
@@ -48,15 +50,25 @@ class StallWatch:
 
 
 class IdleWatch:
-    """Calls ``expired`` on a connection that receives nothing: after ``idle_secs`` if ``state`` is "idle",
-    after ``stall_secs`` if it is "partial" (part of a request has arrived), never if it is "busy". ``heard``
-    is the loop's time of the last sign of life, set by the owner."""
+    """Calls ``expired`` on a connection that receives nothing: after the idle timeout if ``state`` is "idle",
+    the header timeout if it is "header" (its protocol is not known yet), the body timeout if it is "partial"
+    (part of a request has arrived), never if it is "busy". ``heard`` is the loop's time of the last sign of
+    life, set by the owner; that of a "header" is its first byte."""
 
     def __init__(
-        self, idle_secs: float, stall_secs: float, state: Callable[[], str], expired: Callable[[], None]
+        self,
+        timeouts: Timeouts,
+        state: Callable[[], str],
+        expired: Callable[[], None],
+        idle_secs: float = IDLE_SECS,
     ) -> None:
-        self._allowed = {"idle": idle_secs, "partial": stall_secs, "busy": float("inf")}
-        self._interval = min(idle_secs, stall_secs)
+        self._allowed = {
+            "idle": timeouts.idle(idle_secs),
+            "header": timeouts.header_secs,
+            "partial": timeouts.body_secs,
+            "busy": float("inf"),
+        }
+        self._interval = min(self._allowed.values())
         self._state = state
         self._expired = expired
         self._loop = asyncio.get_running_loop()

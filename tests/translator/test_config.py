@@ -16,6 +16,8 @@ from interlingua.protocols.grps.options import PredictOptions, StreamingControl
 from interlingua.protocols.manifest import Manifest
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.section import Section
+from interlingua.protocols.transport.h2.options import Http2Options
+from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.schemas import Datatype
 from interlingua.translator.config import Config, ConfigError, load, parse
 from interlingua.translator.config.bindings import bindings_of
@@ -70,7 +72,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         [
             "c.yaml:4: listeners[0].dialect: unknown key 'dialect'; did you mean 'dialects'? (allowed: "
             "listen, transport, dialects, flavors, default_model, allow, trusted_proxies, max_request_bytes, "
-            "max_response_bytes, max_decompressed_bytes, max_compression_ratio, max_elements, and 11 more)"
+            "max_response_bytes, max_decompressed_bytes, max_compression_ratio, max_elements, and 16 more)"
         ],
     ),
     "unknown_key_resembling_nothing": (
@@ -637,6 +639,32 @@ def test_everything_stated() -> None:
     assert signature.outputs[0].labels == ("cat", "dog")
     assert model.format == {"data": "FORMAT_NCHW"}
     assert config.routes[0].match.dialect is None
+
+
+def test_timeouts_and_http2() -> None:
+    config = read(
+        """\
+        listeners:
+          - listen: ":0"
+            transport: grpc
+            idle_timeout_secs: 1.0
+            header_timeout_secs: 2.0
+            body_timeout_secs: 3.0
+            write_timeout_secs: 4.0
+            http2:
+              max_concurrent_streams: 5
+              max_header_list_bytes: 6000
+              initial_stream_window_bytes: 70000
+              initial_connection_window_bytes: 80000
+              keepalive_secs: 9.0
+              keepalive_timeout_secs: 10.0
+          - {listen: ":0", transport: http}
+        """
+    )
+    stated, default = config.listeners
+    assert stated.timeouts == Timeouts(1.0, 2.0, 3.0, 4.0)
+    assert stated.http2.build() == Http2Options(5, 6000, 70_000, 80_000, 9.0, 10.0)
+    assert (default.timeouts, default.http2.build()) == (Timeouts(), Http2Options())
 
 
 def test_predict_of_ones_own() -> None:

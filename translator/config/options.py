@@ -13,6 +13,16 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.section import Bytes, Seconds, Section, Text
+from interlingua.protocols.transport.h2.hpack import MAX_HEADER_LIST
+from interlingua.protocols.transport.h2.options import (
+    CONNECTION_WINDOW,
+    KEEPALIVE_SECS,
+    KEEPALIVE_TIMEOUT_SECS,
+    MAX_STREAMS,
+    STREAM_WINDOW,
+    Http2Options,
+)
+from interlingua.protocols.transport.timeouts import STALL_SECS, Timeouts
 from interlingua.runtime.shared_memory import MAX_BYTES, MAX_REGIONS
 from interlingua.schemas.offload import MIN_DECOMPRESSED_BYTES, MIN_ELEMENTS, DecodingLimits
 from interlingua.translator.access.classes import OperationClass
@@ -122,6 +132,35 @@ class ServerOptions(Section):
     The default is none."""
 
 
+class Http2ListenerOptions(Section):
+    """HTTP/2 on a listener."""
+
+    max_concurrent_streams: Annotated[int, Field(ge=1, le=2**31 - 1)] = MAX_STREAMS
+    """The maximum number of concurrent requests of a connection."""
+    max_header_list_bytes: Annotated[int, Field(ge=4096, le=1 << 18)] = MAX_HEADER_LIST
+    """The maximum size of the headers of a request, each counted with 32 bytes more. A request with more is
+    refused."""
+    initial_stream_window_bytes: Annotated[int, Field(ge=65_535, le=2**31 - 1)] = STREAM_WINDOW
+    """The flow-control window of a request."""
+    initial_connection_window_bytes: Annotated[int, Field(ge=65_535, le=2**31 - 1)] = CONNECTION_WINDOW
+    """The flow-control window of a connection."""
+    keepalive_secs: Seconds = KEEPALIVE_SECS
+    """The time without a byte after which a client with running calls gets a PING."""
+    keepalive_timeout_secs: Seconds = KEEPALIVE_TIMEOUT_SECS
+    """The time for its answer, before the connection is cut."""
+
+    def build(self) -> Http2Options:
+        """What the transport takes."""
+        return Http2Options(
+            self.max_concurrent_streams,
+            self.max_header_list_bytes,
+            self.initial_stream_window_bytes,
+            self.initial_connection_window_bytes,
+            self.keepalive_secs,
+            self.keepalive_timeout_secs,
+        )
+
+
 class ListenerOptions(Section):
     """An address that clients connect to."""
 
@@ -186,6 +225,27 @@ class ListenerOptions(Section):
     """The maximum number of requests in flight on this listener. The default is the server's."""
     max_inflight_bytes: Bytes | None = None
     """The maximum size of the bodies of these requests together. The default is the server's."""
+    idle_timeout_secs: Seconds | None = None
+    """The time without a request after which a connection closes. The default is 300, over brpc 1800."""
+    header_timeout_secs: Seconds = STALL_SECS
+    """The time for the headers of a request to arrive, from their first byte; over grpc and brpc also for the
+    first bytes of a connection."""
+    body_timeout_secs: Seconds = STALL_SECS
+    """The time without a byte of a request whose body is arriving, before it is refused."""
+    write_timeout_secs: Seconds = STALL_SECS
+    """The time without a byte that the client reads of its answer, before the answer is cut."""
+    http2: Http2ListenerOptions = Field(default_factory=Http2ListenerOptions)
+    """Over grpc and brpc: options of HTTP/2."""
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """What the transport takes."""
+        return Timeouts(
+            self.idle_timeout_secs,
+            self.header_timeout_secs,
+            self.body_timeout_secs,
+            self.write_timeout_secs,
+        )
 
     @field_validator("dialects", mode="before")
     @classmethod

@@ -32,15 +32,17 @@ from interlingua.protocols.transport.brpc.frame import (
 )
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.frames import PREFACE
+from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
 from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.http.engine import Settings
 from interlingua.protocols.transport.http.native import NativeEngine
-from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener
+from interlingua.protocols.transport.listener import ConnectionSet, Listener
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
+from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.transport.turns import TURN_REQUESTS, Turn
 from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import (
@@ -93,8 +95,8 @@ class BrpcServer:
         limits: DecodingLimits = DEFAULT_LIMITS,
         max_concurrency: int | None = None,
         load: ListenerLoad | None = None,
-        idle_secs: float = IDLE_SECS,
-        stall_secs: float = STALL_SECS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        http2: Http2Options = DEFAULT_OPTIONS,
         trusts: Trusts | None = None,
     ) -> None:
         self._listener = Listener(address, trusts)
@@ -104,7 +106,7 @@ class BrpcServer:
             Settings(
                 BoundedHttp(http, self),
                 max_response_bytes=max_response_bytes,
-                stall_secs=stall_secs,
+                timeouts=timeouts,
                 load=load,
             )
         )
@@ -115,14 +117,14 @@ class BrpcServer:
             max_response_bytes=max_response_bytes,
             load=load,
             limits=limits,
-            stall_secs=stall_secs,
+            timeouts=timeouts,
+            http2=http2,
         )
         self.limits = limits
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
         self.max_concurrency = max_concurrency
-        self.idle_secs = idle_secs
-        self.stall_secs = stall_secs
+        self.timeouts = timeouts
         self.connections: ConnectionSet[_Connection] = ConnectionSet(load)
         self.space = shared_space()
 
@@ -172,13 +174,14 @@ class _Connection(SharedReceiver):
         self._peer = client_host(transport)
         self.turn = Turn(self._loop, self._transport, self._go_on)
         self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
-        self._stall = StallWatch(self._transport, server.stall_secs)
-        self._idle = IdleWatch(server.idle_secs, server.stall_secs, self._state, self._stall.close)
+        self._stall = StallWatch(self._transport, server.timeouts.write_secs)
+        self._idle = IdleWatch(server.timeouts, self._state, self._stall.close, IDLE_SECS)
         server.connections.add(self, transport)
 
     def data_received(self, data: Buffer) -> None:
         """Read frames, if the first bytes are those of a frame."""
-        self._idle.heard = self._loop.time()
+        if not self._first:
+            self._idle.heard = self._loop.time()
         if self._first is not None:
             data = self._first + data
             if not data.startswith(MAGIC):
@@ -413,7 +416,9 @@ class _Connection(SharedReceiver):
     def _state(self) -> str:
         if self._running or not self.turn.reading:
             return "busy"
-        return "partial" if self._frames.partial or self._first else "idle"
+        if self._first:
+            return "header"
+        return "partial" if self._frames.partial else "idle"
 
     def _leave(self) -> None:
         """Stop the timers, and leave the connection set."""

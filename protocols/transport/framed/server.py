@@ -20,9 +20,7 @@ from interlingua.protocols.transport.backlog import Backlog
 from interlingua.protocols.transport.framed.splitter import SIZE_BYTES, FrameSplitter, FrameTooLargeError
 from interlingua.protocols.transport.listener import (
     HALF_CLOSED_SECS,
-    IDLE_SECS,
     LINGER_SECS,
-    STALL_SECS,
     ConnectionSet,
     Listener,
 )
@@ -30,6 +28,7 @@ from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
+from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.transport.turns import TURN_BYTES, TURN_REQUESTS, Turn
 from interlingua.protocols.transport.writes import write_pieces
 from interlingua.protocols.wire import Buffer, FramedHandler, FramedRequest
@@ -59,8 +58,7 @@ class FramedServer:
         max_request_bytes: int = MAX_REQUEST_BYTES,
         max_response_bytes: int | None = None,
         load: ListenerLoad | None = None,
-        idle_secs: float = IDLE_SECS,
-        stall_secs: float = STALL_SECS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
         half_closed_secs: float = HALF_CLOSED_SECS,
         linger_secs: float = LINGER_SECS,
         trusts: Trusts | None = None,
@@ -69,8 +67,7 @@ class FramedServer:
         self.handler = handler
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
-        self.idle_secs = idle_secs
-        self.stall_secs = stall_secs
+        self.timeouts = timeouts
         self.half_closed_secs = half_closed_secs
         self.linger_secs = linger_secs
         self.connections: ConnectionSet[_Connection] = ConnectionSet(load)
@@ -126,8 +123,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._peer = client_host(transport)
         self._turn = Turn(self._loop, self._transport, self._begin_turn)
         self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
-        self._stall = StallWatch(self._transport, server.stall_secs)
-        self._idle = IdleWatch(server.idle_secs, server.stall_secs, self._state, self._transport.close)
+        self._stall = StallWatch(self._transport, server.timeouts.write_secs)
+        self._idle = IdleWatch(server.timeouts, self._state, self._transport.close)
         server.connections.add(self, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:

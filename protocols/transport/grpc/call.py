@@ -132,6 +132,11 @@ class GrpcCall(MessageStream):
         if self.half_closed_local and not self._working:
             self._host.call_ended(self)
 
+    @property
+    def awaits_body(self) -> bool:
+        """Whether the client has begun a message and may send the rest of it."""
+        return self.partial and not (self.half_closed_remote or self.window_held)
+
     def expire(self) -> None:
         """End the call: its deadline has passed."""
         self.end(GrpcAnswer(code=DEADLINE_EXCEEDED, details="Deadline Exceeded"))
@@ -180,6 +185,11 @@ class UnaryCall(GrpcCall):
     """One message, one answer."""
 
     __slots__ = ()
+
+    @property
+    def awaits_body(self) -> bool:
+        """See ``GrpcCall``: a unary call is its message."""
+        return self._task is None and not self.half_closed_remote
 
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """See ``Stream``."""

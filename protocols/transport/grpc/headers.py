@@ -71,7 +71,7 @@ def trailers_only(answer: GrpcAnswer) -> bytes:
     return ANSWER_HEADERS + trailers(answer)
 
 
-def read_headers(fields: FieldLines) -> CallHeaders | None:
+def read_headers(fields: FieldLines, limit: int = MAX_HEADER_LIST) -> CallHeaders | None:
     """The headers of a call, with ``refusal`` if it cannot be served; None for a malformed request (RFC 9113,
     8.1.1, 8.2, 8.3 and 8.5)."""
     own: dict[bytes, bytes] = {}
@@ -109,11 +109,13 @@ def read_headers(fields: FieldLines) -> CallHeaders | None:
         if not _LENGTH.fullmatch(length):
             return None
         headers.length = int(length)
-    _read_refusal(headers, method, own, size)
+    _read_refusal(headers, method, own, size, limit)
     return headers
 
 
-def _read_refusal(headers: CallHeaders, method: bytes, own: dict[bytes, bytes], size: int) -> None:
+def _read_refusal(
+    headers: CallHeaders, method: bytes, own: dict[bytes, bytes], size: int, limit: int
+) -> None:
     if method != b"POST":
         headers.refusal = b"\x08\x03405" + literal(b"allow", b"POST") + literal(b"grpc-status", b"2")
         headers.refusal += literal(b"grpc-message", b"the method is not POST")
@@ -122,8 +124,8 @@ def _read_refusal(headers: CallHeaders, method: bytes, own: dict[bytes, bytes], 
         headers.refusal = b"\x08\x03415" + literal(b"grpc-status", b"2")
         headers.refusal += literal(b"grpc-message", b"the content-type is not application/grpc")
         return
-    if size > MAX_HEADER_LIST:
-        details = f"the metadata has {size} bytes, more than the {MAX_HEADER_LIST} that are taken"
+    if size > limit:
+        details = f"the metadata has {size} bytes, more than the {limit} that are taken"
         headers.refusal = trailers_only(GrpcAnswer(code=RESOURCE_EXHAUSTED, details=details))
         return
     _read_timeout(headers, own.get(b"grpc-timeout"))

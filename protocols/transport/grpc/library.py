@@ -19,17 +19,17 @@ import grpc.aio
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.grpc.status import (
-    KEEPALIVE_SECS,
-    KEEPALIVE_TIMEOUT_SECS,
     LARGEST_MESSAGE,
     cut,
     fitting,
     too_large,
     unforeseen,
 )
+from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
 from interlingua.protocols.transport.listener import CUT_SECS
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.sockets import SocketFile, cannot_listen, claim
+from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.wire import FORWARDED_FOR, GrpcAnswer, GrpcHandler, GrpcRequest
 from interlingua.schemas import Context
 
@@ -39,8 +39,6 @@ _FRAMING_BYTES = 1 << 20
 """How far grpcio lets a message exceed the limit, so that up to here the refusal names the option."""
 
 _KEEPALIVE = (
-    ("grpc.keepalive_time_ms", round(KEEPALIVE_SECS * 1000)),
-    ("grpc.keepalive_timeout_ms", round(KEEPALIVE_TIMEOUT_SECS * 1000)),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 2),
     ("grpc.http2.min_ping_interval_without_data_ms", 300_000),
@@ -48,6 +46,10 @@ _KEEPALIVE = (
 )
 
 _log = logging.getLogger(__name__)
+
+
+def _milliseconds(secs: float) -> int:
+    return min(round(secs * 1000), 2**31 - 1)
 
 
 class GrpcioServer:
@@ -61,6 +63,8 @@ class GrpcioServer:
         max_request_bytes: int | None = None,
         max_response_bytes: int | None = None,
         load: ListenerLoad | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        http2: Http2Options = DEFAULT_OPTIONS,
     ) -> None:
         self.address = address
         self._calls = _Calls(handler, max_request_bytes, max_response_bytes)
@@ -70,6 +74,12 @@ class GrpcioServer:
             ("grpc.max_receive_message_length", min(receive, LARGEST_MESSAGE)),
             ("grpc.max_send_message_length", LARGEST_MESSAGE),
             *(() if load is None else (("grpc.max_allowed_incoming_connections", load.most_connections),)),
+            ("grpc.server_handshake_timeout_ms", _milliseconds(timeouts.header_secs)),
+            ("grpc.max_connection_idle_ms", _milliseconds(timeouts.idle())),
+            ("grpc.keepalive_time_ms", _milliseconds(http2.keepalive_secs)),
+            ("grpc.keepalive_timeout_ms", _milliseconds(http2.keepalive_timeout_secs)),
+            ("grpc.max_concurrent_streams", http2.max_streams),
+            ("grpc.max_metadata_size", http2.max_header_list),
             *_KEEPALIVE,
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from functools import partial
+from time import monotonic
 from typing import cast
 from urllib.parse import quote
 
@@ -16,22 +17,21 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.call import GrpcCall, StreamCall, UnaryCall
 from interlingua.protocols.transport.grpc.headers import CallHeaders, read_headers, trailers_only
-from interlingua.protocols.transport.grpc.status import (
-    KEEPALIVE_SECS,
-    KEEPALIVE_TIMEOUT_SECS,
-    UNIMPLEMENTED,
-)
+from interlingua.protocols.transport.grpc.stalls import StallFinder
+from interlingua.protocols.transport.grpc.status import UNIMPLEMENTED, body_stalled
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.hpack import FieldLines
+from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
 from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.hand_over import hand_over
-from interlingua.protocols.transport.listener import STALL_SECS, ConnectionSet, Listener
+from interlingua.protocols.transport.listener import ConnectionSet, Listener
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_name, send_at_once
 from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Sweep, Timeouts
 from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler
@@ -59,9 +59,8 @@ class GrpcServer:
         max_response_bytes: int | None = None,
         load: ListenerLoad | None = None,
         limits: DecodingLimits = DEFAULT_LIMITS,
-        stall_secs: float = STALL_SECS,
-        keepalive_secs: float = KEEPALIVE_SECS,
-        keepalive_timeout_secs: float = KEEPALIVE_TIMEOUT_SECS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        http2: Http2Options = DEFAULT_OPTIONS,
         trusts: Trusts | None = None,
     ) -> None:
         self._listener = Listener(address, trusts)
@@ -69,10 +68,10 @@ class GrpcServer:
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
         self.limits = limits
-        self.stall_secs = stall_secs
-        self.keepalive_secs = keepalive_secs
-        self.keepalive_timeout_secs = keepalive_timeout_secs
+        self.timeouts = timeouts
+        self.http2 = http2
         self.connections: ConnectionSet[_Connection] = ConnectionSet(load)
+        self.sweep = Sweep(self.connections.open, timeouts)
         self.space = shared_space()
 
     async def start(self) -> Address:
@@ -96,11 +95,13 @@ class GrpcServer:
     async def stop(self, grace_secs: float) -> int:
         """Stop; returns how many calls were cut. See ``ConnectionSet.drain``. Clients of calls that are cut
         get UNAVAILABLE."""
-        return await self._listener.stop(self.connections.drain(grace_secs))
+        cut = await self._listener.stop(self.connections.drain(grace_secs))
+        self.sweep.stop()
+        return cut
 
     def interpret(self, fields: FieldLines) -> CallHeaders | None:
         """The headers of a call, with a refusal if the handler lacks its method."""
-        headers = read_headers(fields)
+        headers = read_headers(fields, self.http2.max_header_list)
         if headers is not None and not headers.refusal:
             kind = self.handler.offers(headers.method)
             headers.streaming = kind == "stream"
@@ -122,6 +123,9 @@ class _Connection(SharedReceiver):
         self.limits = server.limits
         self.calls: set[GrpcCall] = set()
         self._deadlines = Deadlines(loop, lambda: self.calls)
+        self._stalls = StallFinder(server.timeouts)
+        # since when there is no call, or no end of the headers that have begun; the last stream until then
+        self._quiet_since, self._last_id = monotonic(), 0
         self._draining = self._silent = self._closing = self._waited_for = False
 
     # called by the event loop
@@ -132,14 +136,15 @@ class _Connection(SharedReceiver):
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         self._batch = WriteBatch(self.loop, self._transport)
         self.turn = Turn(self.loop, self._transport, self._go_on)
-        self._stall = StallWatch(self._transport, self._server.stall_secs)
+        self._stall = StallWatch(self._transport, self._server.timeouts.write_secs)
         send_at_once(transport)
         self.peer = _grpc_peer(client_name(transport))
         self._server.connections.add(self, transport)
         self._connection: ServerConnection[CallHeaders | None] = ServerConnection(
-            self._server.interpret, self._accept, self._batch.write
+            self._server.interpret, self._accept, self._batch.write, self._server.http2
         )
-        self._timer = self.loop.call_later(self._server.stall_secs, self._look)
+        self._server.sweep.begin()
+        self._timer = self.loop.call_later(self._server.timeouts.header_secs, self._look)
 
     def data_received(self, data: Buffer) -> None:
         """Frames, cut anywhere."""
@@ -204,10 +209,26 @@ class _Connection(SharedReceiver):
         self._server.connections.in_flight.discard(call)
         if self._server.connections.stopping:
             self._server.connections.changed()
-            if self._draining and not self._connection.streams and not self._connection.ping_pending:
-                self._close()
+        if self._draining and not self._connection.streams and not self._connection.ping_pending:
+            self._close()
 
-    # called by the connection set
+    # called by the sweep and the connection set
+
+    def check(self, now: float) -> None:
+        """End calls whose client has stopped, and a connection without calls."""
+        connection, timeouts = self._connection, self._server.timeouts
+        for call, what in self._stalls.stalled(self.calls, connection.sender, now):
+            if what == "write":
+                connection.cancel(call)
+            else:
+                call.end(body_stalled(timeouts.body_secs))
+        if self._closing or self._draining:
+            return
+        headers = connection.frames.inside_headers
+        if (self.calls and not headers) or self._last_id != connection.last_id:
+            self._quiet_since, self._last_id = now, connection.last_id
+        elif now - self._quiet_since >= (timeouts.header_secs if headers else timeouts.idle()):
+            self.abort() if headers else self.drain()
 
     @property
     def unsent(self) -> bool:
@@ -253,7 +274,7 @@ class _Connection(SharedReceiver):
 
     def _look(self) -> None:
         """Ping a client that is silent while its calls run; abort where it does not answer."""
-        server, connection = self._server, self._connection
+        http2, connection = self._server.http2, self._connection
         if not connection.preface_received or (self._silent and connection.ping_pending):
             self._transport.abort()
             return
@@ -262,7 +283,7 @@ class _Connection(SharedReceiver):
         if pinging:
             connection.ping()
         self._timer = self.loop.call_later(
-            server.keepalive_timeout_secs if pinging else server.keepalive_secs, self._look
+            http2.keepalive_timeout_secs if pinging else http2.keepalive_secs, self._look
         )
 
     def _refuse_new(self) -> None:

@@ -12,10 +12,6 @@ CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, PERMISSION_DENIED = 1, 2, 4, 7
 RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 8, 12, 13, 14, 16
 """Numbers of gRPC's statuses."""
 
-KEEPALIVE_SECS, KEEPALIVE_TIMEOUT_SECS = 7200.0, 20.0
-"""After how long without a byte a client gets a PING, and how long it may take to answer: Triton's values,
-which clients are tuned to."""
-
 _DETAILS_BYTES = 4096
 """The longest details on the wire. From 8 KiB of trailers on, grpcio's clients may replace the status by one
 of their own, and from 16 KiB they do, so that even its code is lost."""
@@ -41,6 +37,13 @@ def unforeseen(method: str) -> GrpcAnswer:
     """The answer if a handler raises, which it must not: the log has the details, the client gets none."""
     _log.exception("unexpected error", extra={"facts": {"method": method}})
     return GrpcAnswer(code=INTERNAL, details="internal error; the server's log has the details")
+
+
+def body_stalled(secs: float) -> GrpcAnswer:
+    """The answer to a call whose message stops arriving."""
+    return GrpcAnswer(
+        code=DEADLINE_EXCEEDED, details=f"no byte of the request body arrived for {secs:g} seconds"
+    )
 
 
 def too_large(what: str, size: int, key: str, limit: int) -> GrpcAnswer:

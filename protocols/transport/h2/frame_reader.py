@@ -112,6 +112,11 @@ class FrameReader:
             self._rest = bytes(data[position:] if position else data)
 
     @property
+    def inside_headers(self) -> bool:
+        """Whether a field block has begun that has not ended."""
+        return self._block_stream > 0
+
+    @property
     def space(self) -> memoryview | None:
         """Where the next bytes belong if they are data in the middle of a message; None if :meth:`feed` takes
         them. The last byte of a frame is for :meth:`feed`, which ends the frame."""

@@ -26,6 +26,11 @@ class HeaderDecoder(Generic[T]):
         self._hpack = HpackDecoder()
         self._cache: dict[bytes, T] = {}
 
+    def limit(self, size: int) -> None:
+        """Take header lists of up to ``size`` bytes. Larger ones are decoded, and end the connection at four
+        times the size."""
+        self._hpack.max_decoded = 4 * size
+
     def read(self, block: bytes) -> T:
         """The headers in ``block``. Raises ``H2Error``, after which no block can be decoded."""
         cached = self._cache.get(block)

@@ -49,6 +49,7 @@ class HpackDecoder:
         self._table: deque[FieldLine] = deque()
         self._size = 0
         self._max_size = _TABLE_BYTES
+        self.max_decoded = _MAX_DECODED
 
     def decode(self, block: bytes) -> FieldLines:
         """The field lines of ``block``. Raises ``H2Error``, after which no block can be decoded."""
@@ -62,7 +63,7 @@ class HpackDecoder:
 
     def _decode(self, block: bytes) -> FieldLines:
         fields: list[FieldLine] = []
-        position, end, left = 0, len(block), _MAX_DECODED
+        position, end, left = 0, len(block), self.max_decoded
         while position < end:
             first = block[position]
             position += 1
@@ -88,7 +89,7 @@ class HpackDecoder:
                     self._add(field)
             left -= len(field[0]) + len(field[1]) + ENTRY_OVERHEAD
             if left < 0:
-                raise H2Error(Code.ENHANCE_YOUR_CALM, f"headers of more than {_MAX_DECODED} bytes")
+                raise H2Error(Code.ENHANCE_YOUR_CALM, f"headers of more than {self.max_decoded} bytes")
             fields.append(field)
         return fields
 

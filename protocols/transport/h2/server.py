@@ -20,15 +20,9 @@ from interlingua.protocols.transport.h2.frames import (
     settings,
     window_update,
 )
-from interlingua.protocols.transport.h2.hpack import MAX_HEADER_LIST, FieldLines
+from interlingua.protocols.transport.h2.hpack import FieldLines
+from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
 from interlingua.protocols.transport.h2.stream import Stream
-
-MAX_STREAMS = 1024
-"""How many requests of one connection may be at work, reset ones included, and those whose answers wait for
-the peer."""
-
-STREAM_WINDOW, CONNECTION_WINDOW = 8 << 20, 16 << 20
-"""The flow-control windows that a client gets: large enough for a tensor of 4 MiB never to wait."""
 
 _NOT_HTTP2 = (
     b"HTTP/1.1 426 Upgrade Required\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
@@ -48,18 +42,26 @@ class ServerConnection(H2Connection[H, Stream]):
         interpret: Callable[[FieldLines], H],
         accept: Callable[[ServerConnection[H], int, H, bool], Stream | None],
         write: Callable[..., None],
+        options: Http2Options = DEFAULT_OPTIONS,
     ) -> None:
         super().__init__(
             interpret,
             write,
             preface=PREFACE,
-            stream_window=STREAM_WINDOW,
-            connection_window=CONNECTION_WINDOW,
+            stream_window=options.stream_window,
+            connection_window=options.connection_window,
         )
+        self._options = options
+        self._headers.limit(options.max_header_list)
         self._accept = accept
         self.reset_at_work = 0
         """How many streams the peer has reset whose work goes on; the streams count themselves."""
         self._refuse_after = MAX_STREAM_ID
+
+    def cancel(self, stream: Stream) -> None:
+        """Reset a stream whose client does not read its answer."""
+        self.sender.reset(stream, Code.CANCEL)
+        stream.on_reset(Code.CANCEL)
 
     def announce_shutdown(self) -> None:
         """Send GOAWAY: the peer opens no more streams. Streams it has opened meanwhile are accepted until
@@ -89,13 +91,14 @@ class ServerConnection(H2Connection[H, Stream]):
     def on_preface(self) -> None:
         """Send our settings (RFC 9113, 3.4)."""
         super().on_preface()
+        options = self._options
         stated = (
-            (Setting.MAX_CONCURRENT_STREAMS, MAX_STREAMS),
-            (Setting.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+            (Setting.MAX_CONCURRENT_STREAMS, options.max_streams),
+            (Setting.INITIAL_WINDOW_SIZE, options.stream_window),
             (Setting.MAX_FRAME_SIZE, FRAME_BYTES),
-            (Setting.MAX_HEADER_LIST_SIZE, MAX_HEADER_LIST),
+            (Setting.MAX_HEADER_LIST_SIZE, options.max_header_list),
         )
-        self._write(settings(stated) + window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW))
+        self._write(settings(stated) + window_update(0, options.connection_window - DEFAULT_WINDOW))
 
     def on_field_block(self, block: bytes, ended: bool, number: int) -> None:
         """A request, or the trailers of one (RFC 9113, 8.1)."""
@@ -106,7 +109,7 @@ class ServerConnection(H2Connection[H, Stream]):
         headers = self._headers.read(block)
         if number > self._refuse_after:
             return
-        if len(self.streams) + self.reset_at_work >= MAX_STREAMS:
+        if len(self.streams) + self.reset_at_work >= self._options.max_streams:
             self.sender.reject(number, Code.REFUSED_STREAM)  # RFC 9113, 5.1.2
             self.guard.refused(len(block))
             return

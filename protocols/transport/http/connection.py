@@ -69,11 +69,12 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
         self._turn = Turn(self._loop, self._transport, self._begin_turn)
-        self._writer = AnswerWriter(self._transport, self._settings.stall_secs)
+        self._writer = AnswerWriter(self._transport, self._settings.timeouts.write_secs)
         send_at_once(transport)
         self._peer = client_host(transport)
         self._connections.add(self, transport)
-        self._expires = monotonic() + self._settings.idle_secs
+        self._idle_secs = self._settings.timeouts.idle()
+        self._expires = monotonic() + self._idle_secs
 
     def data_received(self, data: bytes) -> None:
         """Read headers or a body, or keep what precedes the answer."""
@@ -82,7 +83,7 @@ class HttpConnection(asyncio.Protocol):
         if state is IDLE:
             self._begin(data)
         elif state is BODY:
-            self._expires = monotonic() + self._settings.stall_secs
+            self._expires = monotonic() + self._settings.timeouts.body_secs
             self._read_body(data)
         elif state is not CLOSED:  # then it is thrown away, so that the client gets to its answer
             reader.receive(data)
@@ -130,9 +131,9 @@ class HttpConnection(asyncio.Protocol):
         elif self._request is None:
             self._end()
         elif self._request.rest is None:
-            self._refuse(self._request, stalled(self._settings.stall_secs))
+            self._refuse(self._request, stalled(self._settings.timeouts.body_secs))
         else:
-            error = stalled(self._settings.stall_secs)
+            error = stalled(self._settings.timeouts.body_secs)
             self._early = self._settings.handler.refuse(self._request, error)
             self._stop_body(error)
 
@@ -163,6 +164,8 @@ class HttpConnection(asyncio.Protocol):
             self._decline(error)
             return
         if headers is None:
+            if reader.pending:  # the first part counts: the headers may come in drips
+                self._expires = min(self._expires, monotonic() + settings.timeouts.header_secs)
             return
         fields = headers.headers
         # positional arguments: keywords take twice the time
@@ -203,7 +206,7 @@ class HttpConnection(asyncio.Protocol):
             if prefix is not None and prefix < length:
                 self._prefix, self._arriving = prefix, ArrivingBody(length, self._flow, self._loop)
                 self._reader.read_while_arriving(self._arriving)
-        self._expires = monotonic() + self._settings.stall_secs
+        self._expires = monotonic() + self._settings.timeouts.body_secs
         self._read_body()
         if self._reader.state is not BODY:
             return
@@ -224,7 +227,7 @@ class HttpConnection(asyncio.Protocol):
         """See ``BodyOwner``."""
         reader, request = self._reader, self._request
         assert request is not None, "a body has a request"  # noqa: S101
-        self._expires = monotonic() + self._settings.stall_secs
+        self._expires = monotonic() + self._settings.timeouts.body_secs
         reader.body_filled(count)
         self._count(count)
         if reader.state is not BODY:
@@ -244,7 +247,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _flow(self, read: bool) -> None:
         """Go on with a body that is read while it arrives, or wait for its reader."""
-        self._expires = monotonic() + self._settings.stall_secs if read else math.inf
+        self._expires = monotonic() + self._settings.timeouts.body_secs if read else math.inf
         self._turn.read(read)
 
     def _stop_body(self, fault: BaseException) -> None:
@@ -401,7 +404,7 @@ class HttpConnection(asyncio.Protocol):
         if not keep_alive or self._connections.stopping or self._reader.state is not ANSWERING:
             self._end()
             return
-        self._expires = monotonic() + self._settings.idle_secs
+        self._expires = monotonic() + self._idle_secs
         if self._reader.answered():
             self._begin()
         if self._reader.state not in _COMPLETE:
@@ -430,7 +433,7 @@ class HttpConnection(asyncio.Protocol):
         reader.close()
         if self._timer is not None:
             self._timer.cancel()
-        self._expires = monotonic() + self._settings.stall_secs
+        self._expires = monotonic() + self._settings.timeouts.write_secs
         if not unread or self._half_closed or not self._transport.can_write_eof():
             self._transport.close()
             return

@@ -9,8 +9,9 @@ from typing import Protocol
 
 from interlingua.protocols.transport.http1.answer import WHOLE, total_size
 from interlingua.protocols.transport.http1.body import SMALL_CHUNK_BYTES, SMALL_CHUNKS_PER_SEC
-from interlingua.protocols.transport.listener import HALF_CLOSED_SECS, IDLE_SECS, LINGER_SECS, STALL_SECS
+from interlingua.protocols.transport.listener import HALF_CLOSED_SECS, LINGER_SECS
 from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.wire import HttpAnswer, HttpHandler, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError
 
@@ -20,14 +21,13 @@ FAULT = "internal error; the server's log has the details"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A listener's handler and limits; ``transport.listener`` explains the times. ``accept_te_with_length``:
-    accept requests with both Transfer-Encoding and Content-Length, which intermediaries may frame differently
-    (RFC 9112, 6.1 and 11.2)."""
+    """A listener's handler and limits; ``transport.timeouts`` and ``transport.listener`` explain the times.
+    ``accept_te_with_length``: accept requests with both Transfer-Encoding and Content-Length, which
+    intermediaries may frame differently (RFC 9112, 6.1 and 11.2)."""
 
     handler: HttpHandler
     max_response_bytes: int | None = None
-    idle_secs: float = IDLE_SECS
-    stall_secs: float = STALL_SECS
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
     half_closed_secs: float = HALF_CLOSED_SECS
     linger_secs: float = LINGER_SECS
     accept_te_with_length: bool = False

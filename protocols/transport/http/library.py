@@ -53,7 +53,7 @@ class LibraryEngine:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._options: dict[str, Any] = {
-            "keepalive_timeout": settings.idle_secs,
+            "keepalive_timeout": settings.timeouts.idle(),
             "lingering_time": settings.linger_secs,
             "access_log": None,
             "auto_decompress": False,
@@ -123,7 +123,7 @@ class LibraryEngine:
             or connection.may_leak_trailers(request)
             or (early and not request.content.is_eof())
         )
-        return _Answer(answer, close, self._settings.stall_secs, partial(self._ended, connection))
+        return _Answer(answer, close, self._settings.timeouts.write_secs, partial(self._ended, connection))
 
     async def _answer(self, request: web.BaseRequest, asked: HttpRequest) -> tuple[HttpAnswer, bool]:
         """The answer, and whether it was given before the body was read."""
@@ -140,7 +140,7 @@ class LibraryEngine:
 
     async def _body(self, request: web.BaseRequest, limit: int | None) -> bytes:
         """The whole body. Raises the ``InferenceError`` to refuse the request with."""
-        content, stall_secs = request.content, self._settings.stall_secs
+        content, stall_secs = request.content, self._settings.timeouts.body_secs
         if content.is_eof():
             body: bytes = content.read_nowait()
             if limit is not None and len(body) > limit:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
 
 from interlingua.protocols.transport.http.connection import HttpConnection
 from interlingua.protocols.transport.http.engine import Settings
 from interlingua.protocols.transport.listener import ConnectionSet
-
-_CHECKS = 8
-"""How often per idle or stall time connections are checked. One timer serves all connections: a timer for
-each would be reset with every request."""
+from interlingua.protocols.transport.timeouts import Sweep
 
 
 class NativeEngine:
@@ -20,8 +16,7 @@ class NativeEngine:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._connections: ConnectionSet[HttpConnection] = ConnectionSet(settings.load)
-        self._interval = min(settings.idle_secs, settings.stall_secs) / _CHECKS
-        self._timer: asyncio.TimerHandle | None = None
+        self._sweep = Sweep(self._connections.open, settings.timeouts)
 
     @property
     def at_work(self) -> int:
@@ -30,25 +25,11 @@ class NativeEngine:
 
     def connection(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
-        if self._timer is None:
-            self._check_later()
+        self._sweep.begin()
         return HttpConnection(self._settings, self._connections)
 
     async def stop(self, grace_secs: float) -> int:
         """See ``ConnectionSet.drain``."""
         cut = await self._connections.drain(grace_secs)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._sweep.stop()
         return cut
-
-    def _check_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._interval, self._check)
-
-    def _check(self) -> None:
-        """Check for silent clients, as long as there are clients."""
-        self._timer = None
-        now = monotonic()
-        for connection in tuple(self._connections.open):
-            connection.check(now)
-        if self._connections.open:
-            self._check_later()

@@ -14,13 +14,12 @@ from interlingua.protocols.transport.http.engine import Engine, Settings
 from interlingua.protocols.transport.http.native import NativeEngine
 from interlingua.protocols.transport.listener import (
     HALF_CLOSED_SECS,
-    IDLE_SECS,
     LINGER_SECS,
-    STALL_SECS,
     Listener,
 )
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
+from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.wire import HttpHandler
 
 
@@ -46,8 +45,7 @@ class HttpServer:
         engine: Literal["native", "library"] = "native",
         max_response_bytes: int | None = None,
         load: ListenerLoad | None = None,
-        idle_secs: float = IDLE_SECS,
-        stall_secs: float = STALL_SECS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
         half_closed_secs: float = HALF_CLOSED_SECS,
         linger_secs: float = LINGER_SECS,
         accept_te_with_length: bool = False,
@@ -58,8 +56,7 @@ class HttpServer:
         self._settings = Settings(
             handler,
             max_response_bytes,
-            idle_secs,
-            stall_secs,
+            timeouts,
             half_closed_secs,
             linger_secs,
             accept_te_with_length,

@@ -10,6 +10,7 @@ from typing import Literal
 
 from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
 from interlingua.schemas import InferenceError
 
@@ -20,6 +21,11 @@ ENGINE: Literal["native", "library"] = "native"
 
 CLIENT_ENGINE = "native"
 """The engine of HTTP clients."""
+
+
+def stalling(secs: float, idle_secs: float | None = None) -> Timeouts:
+    """Every timeout but that of idle connections."""
+    return Timeouts(idle_secs, secs, secs, secs)
 
 
 @dataclass

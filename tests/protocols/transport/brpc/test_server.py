@@ -27,9 +27,10 @@ from interlingua.protocols.brpc_status import unparsable
 from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.brpc import server as brpc_server
 from interlingua.protocols.transport.brpc.server import BrpcServer
+from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
 from tests.protocols.transport.h2.peer import START, RawH2, call, message
-from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho, RawHttp
+from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho, RawHttp, stalling
 from tests.standins.brpc_client import BrpcStandinClient
 from tests.standins.brpc_frames import SERVICE, frame, number, request_frame, text
 
@@ -409,20 +410,20 @@ async def test_a_meta_longer_than_its_body_is_dropped_in_silence() -> None:
 
 
 async def test_an_idle_connection_is_closed() -> None:
-    async with serving(idle_secs=0.5) as here, here.client() as client:
+    async with serving(timeouts=Timeouts(idle_secs=0.5)) as here, here.client() as client:
         assert (await client.call("Predict", b"x")).payload == b"x"
         assert await client.ended()
 
 
 async def test_half_a_frame_is_waited_for_a_while() -> None:
-    async with serving(stall_secs=0.1) as here, here.client() as client, here.client() as idle:
+    async with serving(timeouts=stalling(0.1)) as here, here.client() as client, here.client() as idle:
         await client.send(request_frame("Predict", b"payload")[:-1])
         assert await client.ended()
         assert (await idle.call("Predict", b"x")).payload == b"x"
 
 
 async def test_a_slow_call_is_no_idle_connection() -> None:
-    async with serving(idle_secs=0.3, stall_secs=0.3) as here, here.client() as client:
+    async with serving(timeouts=stalling(0.3, idle_secs=0.3)) as here, here.client() as client:
         assert (await client.call("Sleep", b"800")).payload == b"800"
 
 
@@ -482,7 +483,7 @@ async def test_what_is_decompressed_counts() -> None:
 
 async def test_a_client_that_takes_nothing_is_let_go() -> None:
     """It is not read from either: its calls wait in its own socket."""
-    async with serving(stall_secs=0.3) as here, here.client() as client:
+    async with serving(timeouts=stalling(0.3)) as here, here.client() as client:
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
 
         async def flood() -> None:

@@ -14,6 +14,7 @@ import pytest
 from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.framed import client as framed_client
 from interlingua.protocols.transport.framed.client import PooledFramedClient
+from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import ConnectionFailedError, FramedCall
 from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.framed.test_server import serving, until
@@ -93,7 +94,10 @@ async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.Mon
 
 
 async def test_a_connection_that_the_server_has_closed_is_not_used() -> None:
-    async with serving(idle_secs=0.1) as (server, echo), requested(server.address) as client:
+    async with (
+        serving(timeouts=Timeouts(idle_secs=0.1)) as (server, echo),
+        requested(server.address) as client,
+    ):
         await client.send(asking(b"one"))
         await until(lambda: not server.connections.open and not client._connections)
         await client.send(asking(b"two"))

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.framed import server as framed_server
 from interlingua.protocols.transport.framed.server import FramedServer
+from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import FramedAnswer, FramedRequest
 from interlingua.schemas import InferenceError
-from tests.protocols.transport.peers import LOOPBACK
+from tests.protocols.transport.peers import LOOPBACK, stalling
 from tests.standins.framed import FramedClient, framed
 
 
@@ -226,7 +227,7 @@ async def test_nothing_begins_while_enough_bytes_are_at_work() -> None:
 
 
 async def test_a_client_that_takes_nothing_gives_nothing() -> None:
-    async with serving(stall_secs=0.5) as (server, echo), FramedClient.to(server.address) as client:
+    async with serving(timeouts=stalling(0.5)) as (server, echo), FramedClient.to(server.address) as client:
         client.writer.write(framed(b"large 4000000") * 100)
         await until(
             lambda: server.connections.open and not next(iter(server.connections.open))._backlog.writable
@@ -237,14 +238,17 @@ async def test_a_client_that_takes_nothing_gives_nothing() -> None:
 
 
 async def test_half_a_message_that_does_not_go_on() -> None:
-    async with serving(stall_secs=0.15) as (server, _), FramedClient.to(server.address) as client:
+    async with serving(timeouts=stalling(0.15)) as (server, _), FramedClient.to(server.address) as client:
         assert await client.ask(b"first") == b"first"
         client.writer.write(framed(b"second")[:7])
         assert await asyncio.wait_for(client.reader.read(), 2) == b""
 
 
 async def test_a_connection_without_messages() -> None:
-    async with serving(idle_secs=0.2) as (server, _), FramedClient.to(server.address) as client:
+    async with (
+        serving(timeouts=Timeouts(idle_secs=0.2)) as (server, _),
+        FramedClient.to(server.address) as client,
+    ):
         await client.send(b"sleep 500")
         assert await client.receive() == b"sleep 500"
         assert await asyncio.wait_for(client.reader.read(), 2) == b""

@@ -18,6 +18,7 @@ import pytest
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.protocols.transport.h2.options import Http2Options
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from tests.protocols.transport.h2.peer import (
     ACK,
@@ -39,7 +40,7 @@ from tests.protocols.transport.h2.peer import (
     settings,
     window_update,
 )
-from tests.protocols.transport.peers import LOOPBACK, GrpcEcho
+from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, stalling
 
 CALL, WAIT, STREAM = (f"/test.Echo/{name}" for name in ("Call", "Wait", "Stream"))
 MIB = 1 << 20
@@ -593,7 +594,7 @@ class TestBounds:
 
     async def test_a_client_that_takes_nothing_is_cut_off(self) -> None:
         handler = GrpcEcho(GrpcAnswer(bytes(8 * MIB)))
-        async with raw(START + settings((4, 2**31 - 1)), handler=handler, stall_secs=0.3) as client:
+        async with raw(START + settings((4, 2**31 - 1)), handler=handler, timeouts=stalling(0.3)) as client:
             await client.send(
                 window_update(0, 2**31 - 1 - 65_535), *(call(stream) for stream in range(1, 41, 2))
             )
@@ -602,7 +603,7 @@ class TestBounds:
                 await client.answers(range(1, 41, 2))
 
     async def test_a_client_that_says_nothing_is_cut_off(self) -> None:
-        async with raw(b"", stall_secs=0.1) as client:
+        async with raw(b"", timeouts=stalling(0.1)) as client:
             assert await client.ended()
 
     async def test_unread_pings_fill_nothing(self) -> None:
@@ -629,7 +630,9 @@ class TestBounds:
 
 class TestKeepalive:
     async def test_a_silent_client_with_a_call_is_pinged(self) -> None:
-        async with raw(keepalive_secs=0.1, keepalive_timeout_secs=0.2, stall_secs=0.1) as client:
+        async with raw(
+            http2=Http2Options(keepalive_secs=0.1, keepalive_timeout_secs=0.2), timeouts=stalling(0.1)
+        ) as client:
             await client.send(call(1, b"", WAIT))
             asked = await client.kind(PING)
             await client.send(frame(PING, ACK, 0, asked.payload))
@@ -638,7 +641,9 @@ class TestKeepalive:
             assert await client.ended()
 
     async def test_one_without_a_call_is_left_in_peace(self) -> None:
-        async with raw(keepalive_secs=0.05, keepalive_timeout_secs=0.05, stall_secs=0.05) as client:
+        async with raw(
+            http2=Http2Options(keepalive_secs=0.05, keepalive_timeout_secs=0.05), timeouts=stalling(0.05)
+        ) as client:
             await client.send(call(1))
             await client.answer()
             await asyncio.sleep(0.5)

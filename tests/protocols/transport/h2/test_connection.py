@@ -16,7 +16,8 @@ from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK
 from interlingua.protocols.transport.h2.frame_reader import MAX_FIELD_BLOCK
 from interlingua.protocols.transport.h2.frames import PREFACE, Code
 from interlingua.protocols.transport.h2.hpack import FieldLines
-from interlingua.protocols.transport.h2.server import MAX_STREAMS, ServerConnection
+from interlingua.protocols.transport.h2.options import MAX_STREAMS
+from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.wire import Buffer
 from tests.protocols.transport.h2.peer import (

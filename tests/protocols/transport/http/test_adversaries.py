@@ -11,8 +11,9 @@ import struct
 import pytest
 
 from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import HttpAnswer
-from tests.protocols.transport.peers import HttpEcho, RawHttp, post, serving
+from tests.protocols.transport.peers import HttpEcho, RawHttp, post, serving, stalling
 
 MIB = 1 << 20
 WAITING = post("/wait")
@@ -89,7 +90,7 @@ class TestManyAtOnce:
 
     async def test_the_handler_is_not_called_for_a_client_that_does_not_read(self) -> None:
         handler = HttpEcho(answers={"/": HttpAnswer(200, (), (b"x" * 60_000,))})
-        async with serving(handler, stall_secs=0.3) as server, RawHttp.to(server.address) as peer:
+        async with serving(handler, timeouts=stalling(0.3)) as server, RawHttp.to(server.address) as peer:
             peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
             await peer.send(post("/") * 1000)
             await asyncio.sleep(0.2)
@@ -99,7 +100,7 @@ class TestManyAtOnce:
 
     async def test_the_same_for_answers_from_the_head_alone(self) -> None:
         handler = HttpEcho()
-        async with serving(handler, stall_secs=0.3) as server, RawHttp.to(server.address) as peer:
+        async with serving(handler, timeouts=stalling(0.3)) as server, RawHttp.to(server.address) as peer:
             peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
             sending = asyncio.create_task(peer.send(get("/refused") * 1_000_000))
             before, asked = -1, 0
@@ -186,7 +187,10 @@ class TestSmuggling:
 
 class TestSlowness:
     async def test_a_head_that_drips_is_cut_off(self) -> None:
-        async with serving(HttpEcho(), idle_secs=0.3) as server, RawHttp.to(server.address) as peer:
+        async with (
+            serving(HttpEcho(), timeouts=Timeouts(idle_secs=0.3)) as server,
+            RawHttp.to(server.address) as peer,
+        ):
             await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\n")
             with pytest.raises((ConnectionError, RuntimeError)):  # noqa: PT012
                 async with asyncio.timeout(10):
@@ -195,13 +199,16 @@ class TestSlowness:
                         await asyncio.sleep(0.02)
 
     async def test_a_next_head_that_drips_too(self) -> None:
-        async with serving(HttpEcho(), idle_secs=0.3) as server, RawHttp.to(server.address) as peer:
+        async with (
+            serving(HttpEcho(), timeouts=Timeouts(idle_secs=0.3)) as server,
+            RawHttp.to(server.address) as peer,
+        ):
             assert (await peer.post("/")).status == 200
             await peer.send(b"POST / HT")
             assert await peer.ended()
 
     async def test_a_body_that_drips_is_waited_for(self) -> None:
-        async with serving(HttpEcho(), stall_secs=0.2) as server, RawHttp.to(server.address) as peer:
+        async with serving(HttpEcho(), timeouts=stalling(0.2)) as server, RawHttp.to(server.address) as peer:
             await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n")
             for _ in range(20):
                 await asyncio.sleep(0.03)
@@ -209,7 +216,7 @@ class TestSlowness:
             assert (await peer.reply()).body == b"x" * 20
 
     async def test_chunks_that_stall_are_refused(self) -> None:
-        async with serving(HttpEcho(), stall_secs=0.1) as server, RawHttp.to(server.address) as peer:
+        async with serving(HttpEcho(), timeouts=stalling(0.1)) as server, RawHttp.to(server.address) as peer:
             await peer.send(CHUNKED + b"3\r\nab")
             assert (await peer.reply()).headers["x-code"] == "DEADLINE_EXCEEDED"
             assert await peer.ended()

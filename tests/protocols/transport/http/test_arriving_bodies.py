@@ -33,7 +33,7 @@ from interlingua.translator.serving.pipeline import Pipeline
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.routing.split import Part, Split
-from tests.protocols.transport.peers import RawHttp, Reply
+from tests.protocols.transport.peers import RawHttp, Reply, stalling
 
 MIB = 1 << 20
 SIGNATURE = Signature(
@@ -496,7 +496,7 @@ async def test_a_caller_that_stalls_gets_the_usual_refusal(monkeypatch: pytest.M
     outcomes = []
     for _ in range(2):
         async with (
-            bridging(answering(b""), listener={"stall_secs": 0.2}) as bridge,
+            bridging(answering(b""), listener={"timeouts": stalling(0.2)}) as bridge,
             RawHttp.to(bridge.server.address) as caller,
         ):
             await caller.send(oip_request(pattern(MIB))[:-1])

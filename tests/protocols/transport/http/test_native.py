@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import HttpAnswer
-from tests.protocols.transport.peers import LOOPBACK, HttpEcho, RawHttp, post, serving
+from tests.protocols.transport.peers import LOOPBACK, HttpEcho, RawHttp, post, serving, stalling
 
 MIB = 1 << 20
 
@@ -130,13 +131,26 @@ class TestLargeBodies:
 
     async def test_one_that_stalls_is_refused_and_what_follows_is_no_request(self) -> None:
         handler = HttpEcho()
-        async with serving(handler, stall_secs=0.2) as server, RawHttp.to(server.address) as client:
+        async with serving(handler, timeouts=stalling(0.2)) as server, RawHttp.to(server.address) as client:
             await client.send(post("/", self.BODY)[:MIB])
             assert (await client.reply()).headers["x-code"] == "DEADLINE_EXCEEDED"
             with contextlib.suppress(ConnectionError):
                 await client.send(post("/", b"x") * 100)
             assert await client.ended()
         assert not handler.served
+
+    async def test_headers_that_drip_are_cut_off_by_a_timeout_of_their_own(self) -> None:
+        timeouts = Timeouts(header_secs=0.2)
+        async with serving(HttpEcho(), timeouts=timeouts) as server, RawHttp.to(server.address) as client:
+            await asyncio.sleep(0.3)
+            assert (await client.post("/", b"x")).body == b"x"
+            await asyncio.sleep(0.3)
+            await client.send(b"POST / HTTP/1.1\r\n")
+            with pytest.raises((ConnectionError, RuntimeError)):  # noqa: PT012
+                async with asyncio.timeout(10):
+                    while True:
+                        await client.send(b"A: b\r\n")
+                        await asyncio.sleep(0.02)
 
     async def test_a_client_that_leaves(self) -> None:
         handler = HttpEcho()

@@ -14,10 +14,11 @@ import pytest
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import HttpAnswer
 from interlingua.schemas import ErrorCode
 from tests.protocols.transport import peers
-from tests.protocols.transport.peers import LOOPBACK, HttpEcho, RawHttp, Reply, post, serving
+from tests.protocols.transport.peers import LOOPBACK, HttpEcho, RawHttp, Reply, post, serving, stalling
 
 MIB = 1 << 20
 
@@ -240,20 +241,23 @@ class TestLimits:
 
     async def test_a_body_that_stalls_is_refused(self) -> None:
         handler = HttpEcho()
-        async with serving(handler, stall_secs=0.1) as server, RawHttp.to(server.address) as peer:
+        async with serving(handler, timeouts=stalling(0.1)) as server, RawHttp.to(server.address) as peer:
             await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
             reply = await peer.reply()
             assert (reply.headers["x-code"], reply.headers["connection"]) == ("DEADLINE_EXCEEDED", "close")
         assert not handler.served
 
     async def test_a_head_that_never_ends_is_cut_off(self) -> None:
-        async with serving(HttpEcho(), idle_secs=0.1) as server, RawHttp.to(server.address) as peer:
+        async with (
+            serving(HttpEcho(), timeouts=Timeouts(idle_secs=0.1)) as server,
+            RawHttp.to(server.address) as peer,
+        ):
             await peer.send(b"POST / HTTP/1.1\r\nHo")
             assert await peer.ended()
 
     async def test_a_client_that_takes_nothing_is_given_up(self) -> None:
         handler = HttpEcho(answers={"/": HttpAnswer(200, (), (b"x" * (64 * MIB),))})
-        async with serving(handler, stall_secs=0.2) as server, RawHttp.to(server.address) as peer:
+        async with serving(handler, timeouts=stalling(0.2)) as server, RawHttp.to(server.address) as peer:
             peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
             await peer.send(post("/"))
             await soon(handler.entered)
