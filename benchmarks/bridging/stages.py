@@ -1,9 +1,8 @@
-"""Where the microseconds of a bridged request go: ``python -m benchmarks.bridging.stages [--only PAIR ...]``.
+"""Where the microseconds of a bridged request go, in Markdown: ``python -m benchmarks.bridging.stages``.
 
 A profiler in the daemon samples its CPU time under the load of ``benchmarks.bridging``. The innermost
 function with a stage decides: codecs by direction and caller, transports by side. A system call counts for
-the function that makes it; the event loop itself receives and polls, and the function that it calls next may
-get a part.
+the function that makes it; what the event loop does between two functions counts for the second one.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ STAGES = (
     "encode",
     "pool",
     "write",
+    "wait",
     "read answer",
     "decode answer",
     "encode answer",
     "write answer",
-    "loop",
 )
-"""In the order of a request; ``loop`` stands for the waits between them."""
+"""In the order of a request; ``wait`` is the event loop's own part."""
 
 _REQUESTS, _QUICK_REQUESTS = 40_000, 3_000
 _CLIENT = re.compile(
@@ -53,7 +52,7 @@ _DIALECT = re.compile(r"interlingua\.protocols\.(oip|trtis|graphpipe|grps)\.")
 _RECEIVES = re.compile(
     r"received|updated|receive|read|feed|get_buffer|on_head|on_body|on_message|answer|ended|_done"
 )
-_ANSWERS = re.compile(r"writer|answer|write|send|finish", re.IGNORECASE)
+_ANSWERS = re.compile(r"writer|answer|write|send|finish|flush", re.IGNORECASE)
 
 
 def stage_of(stack: Sequence[str]) -> str:
@@ -80,7 +79,7 @@ def stage_of(stack: Sequence[str]) -> str:
             return "route"
         elif frame.startswith("interlingua.translator.serving"):
             return "open"
-    return "loop"
+    return "wait"
 
 
 class Profiled:
@@ -135,15 +134,17 @@ def main() -> int:
         for row in rows
         if not arguments.only or any(each.lower() in row.name.lower() for each in arguments.only)
     ]
-    sys.stdout.write(f"| pair | {' | '.join(STAGES)} | all | samples |\n|{'---|' * (len(STAGES) + 3)}\n")
+    sys.stdout.write(
+        f"| {arguments.bytes} bytes | {' | '.join(STAGES)} | all |\n|{'---|' * (len(STAGES) + 2)}\n"
+    )
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         servers = Servers(folder, running)
         for number, row in enumerate(wanted):
             requests = (_QUICK_REQUESTS if arguments.quick else _REQUESTS) * row.count // COUNTS[64]
-            us, stages, samples = measure(row, servers, folder / f"stages{number}", max(requests, 32))
+            us, stages, _ = measure(row, servers, folder / f"stages{number}", max(requests, 32))
             cells = " | ".join(f"{stages[stage]:.0f}" for stage in STAGES)
-            sys.stdout.write(f"| {row.name} | {cells} | {us:.0f} | {samples} |\n")
+            sys.stdout.write(f"| {row.name} | {cells} | {us:.0f} |\n")
             sys.stdout.flush()
     return 0
 

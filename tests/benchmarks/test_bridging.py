@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -14,11 +17,15 @@ from benchmarks import processes
 from benchmarks.bridging import memory, stages
 from benchmarks.bridging import traffic as traffic_module
 from benchmarks.bridging.requests import ModelUse, request
+from benchmarks.bridging.sampler import name_of
 from benchmarks.bridging.servers import DIGITS, Servers
 from benchmarks.bridging.stages import stage_of
 from benchmarks.bridging.table import ROWS, Row
 from benchmarks.bridging.traffic import Traffic, check
 from benchmarks.bridging.turns import Found
+from interlingua.protocols.transport.received import SharedReceiver
+from interlingua.protocols.transport.writes import WriteBatch
+from interlingua.protocols.wire import Buffer
 
 ROOT = Path(__file__).parents[2]
 
@@ -145,17 +152,48 @@ def test_tritonclient_loads_as_the_other_clients_do(tmp_path: Path) -> None:
         (
             "write",
             [
-                "interlingua.protocols.transport.sockets:write_parts",
+                "interlingua.protocols.transport.writes:write_pieces",
                 "interlingua.protocols.transport.brpc.client:_Connection._write",
             ],
         ),
         ("read", ["interlingua.protocols.transport.http.connection:HttpConnection.data_received"]),
         ("write answer", ["interlingua.protocols.transport.http.writer:AnswerWriter.whole"]),
-        ("loop", ["interlingua.protocols.transport.received:SharedReceiver.get_buffer"]),
+        ("write answer", ["interlingua.protocols.transport.grpc.server:_Connection.flush"]),
+        ("wait", ["asyncio.events:Handle._run"]),
     ],
 )
 def test_a_sample_has_a_stage(stage: str, stack: list[str]) -> None:
     assert stage_of([*stack, "asyncio.runners:Runner.run"]) == stage
+
+
+async def test_what_both_sides_share_counts_for_its_connection() -> None:
+    """The event loop itself calls it."""
+    names: list[str] = []
+
+    class Received(SharedReceiver):
+        def data_received(self, data: Buffer) -> None:
+            frame = inspect.currentframe()
+            assert frame is not None and frame.f_back is not None
+            names.append(name_of(frame.f_back))
+
+    class Full(asyncio.WriteTransport):
+        def is_closing(self) -> bool:
+            return False
+
+        def get_protocol(self) -> asyncio.BaseProtocol:
+            return received
+
+        def write(self, data: Any) -> None:
+            frame = inspect.currentframe()
+            assert frame is not None and frame.f_back is not None
+            names.append(name_of(frame.f_back))
+
+    received = Received(memoryview(bytearray(8)))
+    received.buffer_updated(4)
+    WriteBatch(asyncio.get_running_loop(), cast("asyncio.Transport", Full())).write(b"a")
+    await asyncio.sleep(0)
+    owner = f"{__name__}:{Received.__qualname__}"
+    assert names == [f"{owner}.buffer_updated", f"{owner}.flush"]
 
 
 def test_stages_make_up_the_whole(tmp_path: Path) -> None:
