@@ -82,6 +82,14 @@ def families(service: Service) -> Iterator[Family]:
     yield Family("interlingua_draining", "gauge", text, [Sample(service.draining)])
     text = "Whether the server is online; clients can set it offline, and then it reports not ready."
     yield Family("interlingua_online", "gauge", text, [Sample(not service.offline)])
+    text = "Tasks of the event loop."
+    yield Family("interlingua_event_loop_tasks", "gauge", text, [Sample(len(asyncio.all_tasks()))])
+    regions = service.shared_memory.status()
+    text = "Registered shared memory regions."
+    yield Family("interlingua_shared_memory_regions", "gauge", text, [Sample(len(regions))])
+    text = "Bytes of registered shared memory regions."
+    size = sum(region.byte_size for region in regions)
+    yield Family("interlingua_shared_memory_bytes", "gauge", text, [Sample(size)])
 
 
 def _counted(metrics: RequestMetrics) -> dict[str, Any]:

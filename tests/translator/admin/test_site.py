@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,7 +20,7 @@ from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import Loaded, ModelSource, load_model
 from interlingua.runtime.scheduling.policy import Limits
-from interlingua.schemas import InferenceError, InferRequest, ListenerAddress, Tensor
+from interlingua.schemas import InferenceError, InferRequest, ListenerAddress, SharedMemoryRegion, Tensor
 from interlingua.translator.admin import models
 from interlingua.translator.admin.handler import AdminHandler, document, plain
 from interlingua.translator.admin.metrics import Family, Sample
@@ -140,6 +141,28 @@ async def test_readiness_is_what_the_dialects_say(leave: bool, reason: str) -> N
         float(leave),
         float(leave),
     )
+    await assembly.close()
+
+
+# --- metrics of the process
+
+
+async def test_tasks_and_shared_memory_are_counted() -> None:
+    assembly = full()
+    site = handler(assembly.site())
+    names = ("event_loop_tasks", "shared_memory_regions", "shared_memory_bytes")
+    before = await metrics_of(site)
+    waiting = asyncio.create_task(asyncio.sleep(60))
+    path = Path(f"/dev/shm/interlingua_test_{os.getpid()}_counted")
+    path.write_bytes(bytes(64))
+    try:
+        assembly.service.shared_memory.register(SharedMemoryRegion("r", f"/{path.name}", 0, 64))
+        after = await metrics_of(site)
+    finally:
+        path.unlink()
+    grown = [after[f"interlingua_{name}", ""] - before[f"interlingua_{name}", ""] for name in names]
+    assert grown == [1, 1, 64]
+    waiting.cancel()
     await assembly.close()
 
 
