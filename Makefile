@@ -60,8 +60,8 @@ properties: $(VENV)/.installed-dev ## the properties of `make test` with 20 time
 fuzz: $(VENV)/.installed-fuzz ## fuzz every decoder, resuming from .fuzz/ (FUZZ_SECS=60 each, FUZZ_TARGETS=all)
 	$(BIN)/python -m tests.fuzz --secs $(or $(FUZZ_SECS),60) $(FUZZ_TARGETS)
 
-soak: $(VENV)/.installed-dev ## full rate between all dialects for 10 minutes, 100 reloads (SOAK_SECS=600 SOAK_ROUNDS=100)
-	SOAK_SECS=$(or $(SOAK_SECS),600) SOAK_ROUNDS=$(or $(SOAK_ROUNDS),100) $(BIN)/python -m pytest \
+soak: $(VENV)/.installed-dev ## mixed and hostile traffic for 30 minutes, 100 reloads (SOAK_SECS=1800 SOAK_ROUNDS=100 SOAK_PLOT=)
+	SOAK_SECS=$(or $(SOAK_SECS),1800) SOAK_ROUNDS=$(or $(SOAK_ROUNDS),100) SOAK_PLOT=$(SOAK_PLOT) $(BIN)/python -m pytest \
 		tests/e2e/test_soak.py tests/e2e/test_reload.py -k "nothing_grows or nothing_is_left" \
 		--timeout 3600 --capture no
 

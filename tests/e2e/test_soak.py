@@ -1,4 +1,8 @@
-"""Traffic at full rate between all dialects and transports, over one set of connections: nothing may grow."""
+"""Traffic at full rate between all dialects and transports, with errors, cancelled calls, loads and unloads, shared
+memory and hostile connections: nothing may grow.
+
+``SOAK_SECS`` is the time (``make soak``), ``SOAK_PLOT`` a file for the plot of the samples.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import asyncio
 import os
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +22,25 @@ from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.wire import HttpCall
 from interlingua.schemas import Context, Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import ROOT, Daemon
+from tests.e2e.soak import disturbances
+from tests.e2e.soak.plot import svg
+from tests.e2e.soak.samples import LIMITS, Gate, Samples, growth, warm_secs, watch
 
 SECS = float(os.environ.get("SOAK_SECS", "6"))
-SAMPLES = 120
-WARM = 0.4
-"""The part of the time before which caches, pools and the allocator's arenas fill."""
+PLOT = os.environ.get("SOAK_PLOT", "")
+SAMPLES = round(min(max(SECS / 3, 10), 180))
 
-GROWTH_MEBIBYTES, GROWTH_FILES = 16.0, 8.0
+ATTACK_SECS, ATTACK_PAUSE_SECS = min(1.0, SECS / 60), min(4.0, SECS / 60)
+LOCAL = ("identity_fp32", "identity_bytes", "simple", "simple_string")
+"""Models that the daemon has itself, for bad inputs and shared memory."""
+
+LOADED = "identity_fp64"
+"""A model that is loaded and unloaded."""
+
+WARNINGS = {"privileged operation"}
+"""Events that a daemon may warn of meanwhile: the audit log has refused loads and registrations."""
+
 DEADLINE_SECS = 60.0
 SIZES = (64, 4096, 65_536, 64, 64, 4096, 1 << 20)
 TRANSPORTS = ("http", "grpc", "brpc", "tcp")
@@ -58,7 +74,14 @@ def bridge(addresses: list[str]) -> dict[str, Any]:
         upstreams[name] = {"dialect": dialect, "transport": transport, "urls": [url]}
         remote = "" if transport == "tcp" else "X"
         models[name] = {"upstream": name, "remote_model": remote, "signature": SIGNATURE}
-    return {"listeners": listeners(*models), "models": models, "upstreams": upstreams}
+    repository = {"path": str(ROOT / "examples" / "models"), "control": "explicit", "load": list(LOCAL)}
+    return {
+        "listeners": listeners(*models),
+        "admin": {"listen": "127.0.0.1:0"},
+        "model_repository": [repository],
+        "models": models,
+        "upstreams": upstreams,
+    }
 
 
 class Caller:
@@ -89,30 +112,9 @@ class Caller:
         assert self._echoed in message, (self.name, message[:1000])
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What a process holds at one time."""
-
-    secs: float
-    files: int
-    mebibytes: float
-
-
-def sample(daemon: Daemon, began: float) -> Sample:
-    process = Path("/proc") / str(daemon.process.pid)
-    resident = int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-    return Sample(time.monotonic() - began, len(list((process / "fd").iterdir())), resident / 2**20)
-
-
-def growth(samples: list[Sample], what: str) -> float:
-    """The slope of the least-squares line through the samples, times their duration."""
-    secs = np.array([each.secs for each in samples])
-    slope = np.polyfit(secs, [getattr(each, what) for each in samples], 1)[0]
-    return float(slope * (secs[-1] - secs[0]))
-
-
-async def soak(daemon: Daemon) -> tuple[list[Sample], Counter[str]]:
-    """Every caller at once, one client of the daemon for each of its addresses."""
+async def soak(daemon: Daemon) -> tuple[Samples, Counter[str], Counter[str]]:
+    """Every caller at once, one client of the daemon for each of its addresses, and all disturbances. Returns the
+    samples, the answers by caller and the disturbances."""
     transports = [*TRANSPORTS, *("tcp" for _ in PAIRS[1:])]
     clients: list[Any] = [
         CLIENTS[transport, "native"](parse_url(address, transport))
@@ -127,27 +129,36 @@ async def soak(daemon: Daemon) -> tuple[list[Sample], Counter[str]]:
                 size = min(size, LARGEST_TEXT)
             callers.append(Caller(client, dialect, transport, "-".join(target), size))
     answered: Counter[str] = Counter()
-    began = time.monotonic()
-    end = began + SECS
+    disturbed: Counter[str] = Counter()
+    gate = Gate()
 
     async def run(caller: Caller) -> None:
-        while time.monotonic() < end:
-            await caller.ask()
+        while not gate.over:
+            await gate.opened()
+            with gate.work():
+                await caller.ask()
             answered[caller.name] += 1
 
-    samples: list[Sample] = []
-
-    async def watch() -> None:
-        while time.monotonic() < end:
-            samples.append(sample(daemon, began))
-            await asyncio.sleep(SECS / SAMPLES)
-
+    http = daemon.addresses[0]
+    admin = daemon.until("admin listening")["address"]
+    in_threads: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+        (disturbances.errors, (daemon,)),
+        (disturbances.loads, (http, LOADED)),
+        (disturbances.shared_memory, (http, "identity_fp32")),
+        (disturbances.hostile, (daemon, ATTACK_SECS, ATTACK_PAUSE_SECS)),
+    ]
     try:
-        await asyncio.gather(watch(), *map(run, callers))
+        samples, *_ = await asyncio.gather(
+            watch(daemon, admin, gate, SECS, SAMPLES),
+            disturbances.cancels([caller.ask for caller in callers], gate, disturbed),
+            *(asyncio.to_thread(disturb, *given, gate, disturbed) for disturb, given in in_threads),
+            *map(run, callers),
+        )
     finally:
+        gate.end()  # also after a failure
         await asyncio.gather(*(client.close() for client in clients))
     assert all(answered[caller.name] for caller in callers)
-    return samples, answered
+    return samples, answered, disturbed
 
 
 async def test_nothing_grows(tmp_path: Path) -> None:
@@ -158,19 +169,20 @@ async def test_nothing_grows(tmp_path: Path) -> None:
     try:
         daemon = await asyncio.to_thread(Daemon.start, folders[1], bridge(server.addresses))
         try:
-            samples, answered = await soak(daemon)
+            samples, answered, disturbed = await soak(daemon)
             assert await asyncio.to_thread(daemon.stop) == 0
-            assert not [line for line in daemon.log if line["level"] in ("warning", "error")], daemon.log
+            logged = {(line["level"], line["event"]) for line in daemon.log}
         finally:
             await asyncio.to_thread(daemon.kill)
     finally:
         await asyncio.to_thread(server.kill)
-    warm = [each for each in samples if each.secs > SECS * WARM]
-    files, mebibytes = growth(warm, "files"), growth(warm, "mebibytes")
-    print(
-        f"{answered.total()} requests of {len(answered)} kinds in {SECS:g} s: {warm[0]} -> {warm[-1]}, ",
-        end="",
+    grown = growth(samples)
+    title = f"{answered.total():,} requests of {len(answered)} kinds in {SECS:g} s, with " + ", ".join(
+        f"{count:,} {kind}" for kind, count in sorted(disturbed.items())
     )
-    print(f"growth {mebibytes:.2f} MiB, {files:.2f} descriptors")
-    assert mebibytes < GROWTH_MEBIBYTES
-    assert files < GROWTH_FILES
+    print(f"{title}: growth " + ", ".join(f"{value:+.2f} {name}" for name, value in grown.items()))
+    if PLOT:
+        Path(PLOT).write_text(svg(title, samples, warm_secs(samples), grown))
+    assert set(disturbed) == {"attacks", "cancels", "errors", "loads and unloads", "shared memory"}
+    assert {event for level, event in logged if level in ("warning", "error")} <= WARNINGS
+    assert not {name: value for name, value in grown.items() if value >= LIMITS[name]}, grown

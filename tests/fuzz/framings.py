@@ -29,7 +29,7 @@ from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reader import ReadState, RequestReader
 from interlingua.protocols.transport.http1.reply_reader import ReplyReader, ReplyState
 from interlingua.schemas import InferenceError
-from tests.fuzz.recordings import messages, trtis_messages
+from tests.fuzz.golden import messages, trtis_messages
 from tests.fuzz.target import Target
 
 _LIMIT = 1 << 20

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +19,7 @@ from interlingua.protocols.wire import (
 )
 from tests.conformance import grps_replay
 from tests.conformance.oip_recordings import grpc_recordings, http_recordings
-
-GOLDEN = Path(__file__).parents[1] / "golden"
+from tests.fuzz.golden import GOLDEN, messages, trtis_messages
 
 Exchange = tuple[Any, Any]
 """A request and its reply, which is None if none was recorded."""
@@ -34,19 +31,6 @@ _MEBIBYTE = 1 << 20
 def exchanges(binding: str) -> Iterator[Exchange]:
     """The recorded exchanges of ``binding``, such as ``oip/http``; none of a binding without recordings."""
     yield from _RECORDED.get(binding, lambda: ())()
-
-
-def messages(folder: str, pattern: str) -> list[bytes]:
-    """The recorded files of ``folder`` whose names match ``pattern``."""
-    return [path.read_bytes() for path in sorted((GOLDEN / folder).glob(pattern))]
-
-
-def trtis_messages() -> list[tuple[bytes, bytes]]:
-    """The recorded HTTP messages of version 1: each a request and its reply, as they travelled."""
-    entries = json.loads((GOLDEN / "trtis" / "http_exchanges.json").read_text())
-    return [
-        (base64.b64decode(each["request_b64"]), base64.b64decode(each["response_b64"])) for each in entries
-    ]
 
 
 def _oip_http() -> Iterator[Exchange]:

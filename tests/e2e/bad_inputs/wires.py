@@ -48,8 +48,8 @@ class Input(Protocol):
 
 
 def connections(daemon: Daemon) -> dict[str, Any]:
-    """One connection to a listener of each transport, in the order of ``TRANSPORTS``."""
-    http_, grpc_, brpc, tcp = daemon.addresses
+    """One connection to each of the first listeners, whose transports are ``TRANSPORTS``."""
+    http_, grpc_, brpc, tcp = daemon.addresses[: len(TRANSPORTS)]
     return {
         "http": http.client.HTTPConnection(http_, timeout=TIMEOUT_SECS),
         "grpc": grpc.insecure_channel(grpc_),

@@ -1,0 +1,141 @@
+"""What happens to a daemon besides honest requests: errors, cancelled calls, loads and unloads, shared memory,
+hostile connections."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from benchmarks.hostile.attack import Target
+from benchmarks.hostile.table import ATTACKS
+from tests.e2e.bad_inputs import graphpipe, grps, oip_grpc, oip_http, trtis
+from tests.e2e.bad_inputs.wires import TRANSPORTS, connections
+from tests.e2e.daemon import Daemon
+from tests.e2e.soak.samples import Gate
+
+Done = Counter[str]
+"""How often each has happened."""
+
+_PACE_SECS = 0.02
+
+ATTACKED = (
+    "connect and close, HTTP",
+    "connect and close, gRPC",
+    "chunks of 1 byte",
+    "WINDOW_UPDATE",
+    "PING",
+    "SETTINGS",
+    "DATA of 1 byte",
+    "empty gRPC messages",
+    "rapid reset",
+    "refused heads",
+    "CONTINUATION",
+    "half a preface",
+    "empty frames, bRPC",
+    "messages of 1 byte, TCP",
+)
+"""The attacks of ``benchmarks.hostile`` that one connection makes."""
+
+
+def errors(daemon: Daemon, gate: Gate, done: Done) -> None:
+    """Send every bad input, over and over."""
+    modules = (oip_http, oip_grpc, trtis, graphpipe, grps)
+    inputs: list[Any] = [each for module in modules for each in module.inputs().values()]
+    open_ = connections(daemon)
+    try:
+        while not gate.over:
+            for each in inputs:
+                if gate.over:
+                    break
+                with gate.work():
+                    each.send(open_[each.transport])
+                done["errors"] += 1
+                time.sleep(_PACE_SECS)
+    finally:
+        for connection in open_.values():
+            connection.close()
+
+
+async def cancels(callers: Sequence[Callable[[], Awaitable[None]]], gate: Gate, done: Done) -> None:
+    """Begin calls and cancel them after a moment."""
+    chance = random.Random(1)
+    while not gate.over:
+        await gate.opened()
+        with gate.work():
+            call = asyncio.ensure_future(chance.choice(callers)())
+            await asyncio.wait((call,), timeout=chance.uniform(0, 0.01))
+            if call.cancel():
+                done["cancels"] += 1
+            with suppress(asyncio.CancelledError):
+                await call
+        await asyncio.sleep(_PACE_SECS)
+
+
+def loads(address: str, model: str, gate: Gate, done: Done) -> None:
+    """Load a model, call it, reload it, call it and unload it, over and over."""
+    tensor = {"name": "INPUT0", "datatype": "FP64", "shape": [2], "data": [1.0, 2.0]}
+    with requests.Session() as session:
+
+        def post(path: str, body: Any = None) -> Any:
+            reply = session.post(f"http://{address}/v2/{path}", json=body, timeout=30)
+            assert reply.status_code == 200, reply.text
+            return reply
+
+        while not gate.over:
+            with gate.work():
+                for _ in range(2):
+                    post(f"repository/models/{model}/load")
+                    answer = post(f"models/{model}/infer", {"inputs": [tensor]}).json()
+                    assert answer["outputs"][0]["data"] == tensor["data"], answer
+                post(f"repository/models/{model}/unload")
+            done["loads and unloads"] += 1
+            time.sleep(5 * _PACE_SECS)
+
+
+def shared_memory(address: str, model: str, gate: Gate, done: Done) -> None:
+    """Register a region, let a model read its input there, and unregister it, over and over."""
+    path = Path(f"/dev/shm/interlingua_soak_{os.getpid()}_{threading.get_ident()}")
+    path.write_bytes(bytes(4096))
+    region = {"shared_memory_region": "soak", "shared_memory_byte_size": 8}
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [2], "parameters": region}
+    steps: tuple[tuple[str, Any], ...] = (
+        ("systemsharedmemory/region/soak/register", {"key": f"/{path.name}", "byte_size": 4096}),
+        (f"models/{model}/infer", {"inputs": [tensor]}),
+        ("systemsharedmemory/region/soak/unregister", None),
+    )
+    try:
+        with requests.Session() as session:
+            while not gate.over:
+                with gate.work():
+                    for step, body in steps:
+                        reply = session.post(f"http://{address}/v2/{step}", json=body, timeout=30)
+                        assert reply.status_code == 200, (step, reply.text)
+                done["shared memory"] += 1
+                time.sleep(_PACE_SECS)
+    finally:
+        path.unlink()
+
+
+def hostile(daemon: Daemon, secs: float, pause: float, gate: Gate, done: Done) -> None:
+    """Each attack for ``secs`` seconds in turn, with a ``pause`` between."""
+    addresses = dict(zip(TRANSPORTS, daemon.addresses, strict=False))
+    attacks = [attack for attack in ATTACKS if attack.name in ATTACKED]
+    assert len(attacks) == len(ATTACKED), "they are named as there"
+    while not gate.over:
+        for attack in attacks:
+            if gate.over:
+                return
+            with gate.work(), suppress(OSError):  # the server may close the connection
+                attack.run(Target(addresses[attack.transport], addresses, secs))
+            done["attacks"] += 1
+            time.sleep(pause)
