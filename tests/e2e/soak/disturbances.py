@@ -28,6 +28,12 @@ Done = Counter[str]
 
 _PACE_SECS = 0.02
 
+BAD_INPUTS: list[Any] = [
+    each for module in (oip_http, oip_grpc, trtis, graphpipe, grps) for each in module.inputs().values()
+]
+
+_WARM_CYCLES = 3
+
 ATTACKED = (
     "connect and close, HTTP",
     "connect and close, gRPC",
@@ -47,20 +53,18 @@ ATTACKED = (
 """The attacks of ``benchmarks.hostile`` that one connection makes."""
 
 
-def errors(daemon: Daemon, gate: Gate, done: Done) -> None:
+def errors(daemon: Daemon, pace_secs: float, gate: Gate, done: Done) -> None:
     """Send every bad input, over and over."""
-    modules = (oip_http, oip_grpc, trtis, graphpipe, grps)
-    inputs: list[Any] = [each for module in modules for each in module.inputs().values()]
     open_ = connections(daemon)
     try:
         while not gate.over:
-            for each in inputs:
+            for each in BAD_INPUTS:
                 if gate.over:
                     break
                 with gate.work():
                     each.send(open_[each.transport])
                 done["errors"] += 1
-                time.sleep(_PACE_SECS)
+                time.sleep(pace_secs)
     finally:
         for connection in open_.values():
             connection.close()
@@ -139,3 +143,20 @@ def hostile(daemon: Daemon, secs: float, pause: float, gate: Gate, done: Done) -
                 attack.run(Target(addresses[attack.transport], addresses, secs))
             done["attacks"] += 1
             time.sleep(pause)
+
+
+async def warm_up(daemon: Daemon, secs: float) -> None:
+    """Make every error and every attack some times, for what they leave in caches and the allocator."""
+    gate, done = Gate(), Done()
+    threads = asyncio.gather(
+        asyncio.to_thread(errors, daemon, 0.0, gate, done),
+        asyncio.to_thread(hostile, daemon, secs, 0.0, gate, done),
+    )
+    try:
+        while done["errors"] < _WARM_CYCLES * len(BAD_INPUTS) or done["attacks"] < _WARM_CYCLES * len(
+            ATTACKED
+        ):
+            await asyncio.wait((threads,), timeout=0.1)
+    finally:
+        gate.end()
+        await threads

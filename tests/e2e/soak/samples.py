@@ -26,7 +26,7 @@ WARM = 0.4
 """The share of the samples before which caches, pools and the allocator's arenas fill."""
 
 LIMITS: Mapping[str, float] = {
-    "memory, MiB": 16.0,
+    "memory, MiB": 16.0,  # see ``SHORT_MEBIBYTES``
     "descriptors": 8.0,
     "threads": 4.0,
     "tasks": 4.0,
@@ -38,6 +38,9 @@ LIMITS: Mapping[str, float] = {
 
 _REST_SECS = 0.2
 """The time in which a daemon closes the connections of clients that have gone."""
+
+SHORT_MEBIBYTES = 48.0
+"""The same for the memory of a soak of less than 10 minutes, which ends while caches and the allocator still fill."""
 
 _METRICS = {
     "tasks": "interlingua_event_loop_tasks",
