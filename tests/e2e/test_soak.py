@@ -25,7 +25,7 @@ from interlingua.schemas import Context, Datatype, InferRequest, Operation, Sign
 from tests.e2e.daemon import ROOT, Daemon
 from tests.e2e.soak import disturbances
 from tests.e2e.soak.plot import svg
-from tests.e2e.soak.samples import LIMITS, SHORT_MEBIBYTES, Gate, Samples, growth, warm_secs, watch
+from tests.e2e.soak.samples import LIMITS, SHORT_LIMITS, Gate, Samples, growth, warm_secs, watch
 
 SECS = float(os.environ.get("SOAK_SECS", "6"))
 PLOT = os.environ.get("SOAK_PLOT", "")
@@ -203,5 +203,5 @@ async def test_nothing_grows(tmp_path: Path) -> None:
     assert disturbed.pop(LATE, 0) <= MAX_LATE * answered.total()
     assert set(disturbed) == {"attacks", "cancels", "errors", "loads and unloads", "shared memory"}
     assert {event for level, event in logged if level in ("warning", "error")} <= WARNINGS
-    limits = LIMITS if LONG else {**LIMITS, "memory, MiB": SHORT_MEBIBYTES}
+    limits = LIMITS if LONG else SHORT_LIMITS
     assert not {name: value for name, value in grown.items() if value >= limits[name]}, grown

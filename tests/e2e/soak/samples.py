@@ -19,14 +19,14 @@ Samples = dict[str, list[float]]
 """A value of every measure at each of the ``secs``."""
 
 SECS = "secs"
-LEAST = 8
+LEAST = 6
 """The fewest samples that show a slope."""
 
 WARM = 0.4
 """The share of the samples before which caches, pools and the allocator's arenas fill."""
 
 LIMITS: Mapping[str, float] = {
-    "memory, MiB": 16.0,  # see ``SHORT_MEBIBYTES``
+    "memory, MiB": 16.0,
     "descriptors": 8.0,
     "threads": 4.0,
     "tasks": 4.0,
@@ -39,8 +39,8 @@ LIMITS: Mapping[str, float] = {
 _REST_SECS = 0.2
 """The time in which a daemon closes the connections of clients that have gone."""
 
-SHORT_MEBIBYTES = 48.0
-"""The same for the memory of a soak of less than 10 minutes, which ends while caches and the allocator still fill."""
+SHORT_LIMITS: Mapping[str, float] = {**LIMITS, "memory, MiB": 48.0, "descriptors": 32.0}
+"""The same for less than 10 minutes, which end while caches, the allocator and pools of connections still fill."""
 
 _METRICS = {
     "tasks": "interlingua_event_loop_tasks",
