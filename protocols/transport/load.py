@@ -19,6 +19,10 @@ from interlingua.schemas import ErrorCode, InferenceError
 
 UNLIMITED = 1 << 62
 
+SMALL_BYTES = 1 << 14
+"""Bodies up to this size are never refused for their bytes: the number of requests bounds them, and a client
+that sends large ones must not keep out the small ones of others."""
+
 SPARE_DESCRIPTORS = 128
 """How many file descriptors connections of clients leave to the rest of the process: the admin address,
 connections to upstreams, files of models."""
@@ -96,8 +100,8 @@ class ListenerLoad(Load):
 
     @property
     def most_connections(self) -> int:
-        """The limit of an engine that counts connections itself, as a 32-bit number."""
-        return min(self.max_connections, self._ceiling, 2**31 - 1)
+        """The limit of an engine that counts connections itself; grpcio takes 32 bits, less the largest."""
+        return min(self.max_connections, self._ceiling, 2**31 - 2)
 
     def release(self, transport: asyncio.BaseTransport) -> None:
         """An admitted connection has ended."""
@@ -150,7 +154,7 @@ class ListenerLoad(Load):
         return ""
 
 
-class Body:
+class BodyLoad:
     """The bytes of one request's body that are here. ``size`` of them are counted in ``load``."""
 
     __slots__ = ("_load", "size")
@@ -160,19 +164,18 @@ class Body:
         self.size = 0
 
     def grow(self, size: int) -> InferenceError | None:
-        """``size`` bytes are here: count them, or refuse them. A body is accepted alone however large it is:
-        ``max_request_bytes`` bounds that."""
-        load, total = self._load, self._load.total
-        more, fault = size - self.size, None
-        if load.body_bytes > self.size and load.body_bytes + more > load.max_bytes:
-            fault = load.overloaded_bytes("listener", load)
-        elif total.body_bytes > self.size and total.body_bytes + more > total.max_bytes:
-            fault = load.overloaded_bytes("server", total)
-        else:
-            self.size = size
-            load.body_bytes += more
-            total.body_bytes += more
-        return fault
+        """``size`` bytes are here, more or fewer than before: count them, or refuse them. A body is accepted
+        alone however large it is: ``max_request_bytes`` bounds that."""
+        load, total, more = self._load, self._load.total, size - self.size
+        if more > 0 and size > SMALL_BYTES:
+            if load.body_bytes > self.size and load.body_bytes + more > load.max_bytes:
+                return load.overloaded_bytes("listener", load)
+            if total.body_bytes > self.size and total.body_bytes + more > total.max_bytes:
+                return load.overloaded_bytes("server", total)
+        self.size = size
+        load.body_bytes += more
+        total.body_bytes += more
+        return None
 
     def release(self) -> None:
         """They are here no longer."""

@@ -101,6 +101,11 @@ class BrpcFrameReader:
         return bool(self._held or self._large or self._skip)
 
     @property
+    def filled(self) -> int:
+        """How many bytes of a large frame are here."""
+        return 0 if self._large is None else self._large.filled
+
+    @property
     def space(self) -> memoryview | None:
         """Where the next bytes belong, None if they are for :meth:`feed`."""
         large = self._large

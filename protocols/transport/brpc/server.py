@@ -37,7 +37,7 @@ from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.http.engine import Settings
 from interlingua.protocols.transport.http.native import NativeEngine
 from interlingua.protocols.transport.listener import ConnectionSet, Listener
-from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, send_at_once
@@ -176,6 +176,7 @@ class _Connection(SharedReceiver):
         self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
         self._stall = StallWatch(self._transport, server.timeouts.write_secs)
         self._idle = IdleWatch(server.timeouts, self._state, self._stall.close, IDLE_SECS)
+        self._held = BodyLoad(server.connections.load)
         server.connections.add(self, transport)
 
     def data_received(self, data: Buffer) -> None:
@@ -275,6 +276,10 @@ class _Connection(SharedReceiver):
             _log.debug("malformed bRPC, connection closed", extra={"facts": facts})
             self._close()
             return
+        filled = self._frames.filled
+        if self._held.grow(self._backlog.size + filled) is not None and filled > SMALL_BYTES:
+            self._close()  # a frame that is not complete has no number to answer with
+            return
         self.direct = self._frames.space
         self.turn.read(accepts)
 
@@ -314,6 +319,10 @@ class _Connection(SharedReceiver):
             return BrpcAnswer(code=BrpcStatus.ELOGOFF, text="Server is stopping")
         if server.max_concurrency is not None and server.at_work >= server.max_concurrency:
             return BrpcAnswer(code=BrpcStatus.ELIMIT, text=full(server.max_concurrency))
+        if request.size > SMALL_BYTES:
+            error = self._held.grow(self._backlog.size + request.size)
+            if error is not None:
+                return BrpcAnswer(code=BrpcStatus.ELIMIT, text=error.message)
         if server.handler.offers(service, method):
             return None
         if "." in service or server.handler.knows(service):
@@ -424,6 +433,7 @@ class _Connection(SharedReceiver):
         """Stop the timers, and leave the connection set."""
         self._idle.cancel()
         self._stall.cancel()
+        self._held.release()
         self._server.connections.remove(self, self._transport)
 
 

@@ -24,7 +24,7 @@ from interlingua.protocols.transport.listener import (
     ConnectionSet,
     Listener,
 )
-from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
@@ -125,6 +125,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
         self._stall = StallWatch(self._transport, server.timeouts.write_secs)
         self._idle = IdleWatch(server.timeouts, self._state, self._transport.close)
+        self._held = BodyLoad(server.connections.load)
         server.connections.add(self, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -175,6 +176,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._stall.cancel()
         if self._timer is not None:
             self._timer.cancel()
+        self._held.release()
         self._server.connections.remove(self, self._transport)
         for call in self._calls:
             call.request.context.cancel.cancel()
@@ -250,6 +252,10 @@ class _Connection(asyncio.BufferedProtocol):
                     self._turn.end()
         except FrameTooLargeError as fault:
             self._refuse_and_end(_too_large("message", fault.size, "request", self._server.max_request_bytes))
+        filled = self._splitter.filled
+        error = self._held.grow(self._backlog.size + filled)
+        if error is not None and filled > SMALL_BYTES:
+            self._refuse_and_end(error)
         if not self._half_closed:
             self._turn.read(accepts)
         return bool(self._calls) and self._calls[0].parts is not None
@@ -261,6 +267,9 @@ class _Connection(asyncio.BufferedProtocol):
         self._backlog.size += call.size
         if self._server.connections.stopping:
             call.parts = self._server.handler.refuse(request, _stopping()).parts
+            return
+        if call.size > SMALL_BYTES and (error := self._held.grow(self._backlog.size)) is not None:
+            call.parts = self._server.handler.refuse(request, error).parts
             return
         call.task = task = self._loop.create_task(self._serve(call))
         self._server.connections.in_flight.add(task)

@@ -55,6 +55,11 @@ class FrameSplitter:
         return (self._announced() if held >= SIZE_BYTES else SIZE_BYTES) - held
 
     @property
+    def filled(self) -> int:
+        """How many bytes of a large message are here."""
+        return 0 if self._large is None else self._large.filled
+
+    @property
     def start(self) -> bytes:
         """How what is held begins, before anything of it was taken: up to four bytes."""
         return bytes(self._chunk[self._begin : min(self._end, self._begin + SIZE_BYTES)])

@@ -41,6 +41,7 @@ from interlingua.protocols.transport.grpc.status import (
 from interlingua.protocols.transport.h2.flood import SMALL_BYTES
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.server import ServerConnection
+from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.protocols.transport.turns import TURN_MESSAGES, next_turn
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, Headers
 from interlingua.schemas import Context
@@ -57,6 +58,7 @@ class CallHost(Protocol):
     """The connection of a call: what its calls share."""
 
     handler: GrpcHandler
+    load: ListenerLoad
     loop: asyncio.AbstractEventLoop
     peer: str
     max_request_bytes: int | None
@@ -85,6 +87,7 @@ class GrpcCall(MessageStream):
         "connection",
         "context",
         "deadline",
+        "held",
     )
 
     def __init__(
@@ -101,6 +104,7 @@ class GrpcCall(MessageStream):
         self._host = host
         self._headers = headers
         self._task: asyncio.Task[None] | None = None
+        self.held: BodyLoad | None = None
         self._started = self._working = self._over = self._reset_at_work = False
         metadata = headers.metadata
         self.deadline = None if headers.timeout is None else time.monotonic() + headers.timeout
@@ -159,6 +163,15 @@ class GrpcCall(MessageStream):
         """The messages that ``data[start:stop]`` completes. Raises ``MessageError`` between them."""
         return self.messages_in(data, start, stop, self._headers.coding, self._host.max_request_bytes)
 
+    def _hold(self, size: int) -> bool:
+        """Count ``size`` bytes of messages that are here. Whether the call may go on."""
+        if self.held is None:
+            self.held = BodyLoad(self._host.load)
+        error = self.held.grow(size)
+        if error is not None:
+            self.end(GrpcAnswer(code=RESOURCE_EXHAUSTED, details=error.message))
+        return error is None
+
     def _refusal(self, error: MessageError) -> GrpcAnswer:
         """What ends the call if a message cannot be taken."""
         limit = self._host.max_request_bytes
@@ -197,11 +210,15 @@ class UnaryCall(GrpcCall):
             return
         try:
             for message in self._messages_in(data, start, stop):
+                if self.held is not None and not self._hold(len(message)):
+                    return
                 request = GrpcRequest(self._headers.method, message, self._headers.metadata, self.context)
                 self._task = self._host.loop.create_task(self._run(request))
                 return
         except MessageError as error:
             self.end(self._refusal(error))
+            return
+        if self.sink is not None and not self._hold(self.sink.filled):
             return
         if ended and self.partial:
             self.end(GrpcAnswer(code=INTERNAL, details="the message of the call is cut short"))
@@ -285,6 +302,8 @@ class StreamCall(GrpcCall):
             self.window_held = True
         if self._held > _HELD_BYTES:
             self.window_held = True
+        if self.sink is not None and not self._hold(self.sink.filled + self._held):
+            return
         _wake(self._message_waiter)
 
     def on_drained(self) -> None:

@@ -20,6 +20,7 @@ import grpc.aio
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.grpc.status import (
     LARGEST_MESSAGE,
+    RESOURCE_EXHAUSTED,
     cut,
     fitting,
     too_large,
@@ -27,7 +28,7 @@ from interlingua.protocols.transport.grpc.status import (
 )
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
 from interlingua.protocols.transport.listener import CUT_SECS
-from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad
 from interlingua.protocols.transport.sockets import SocketFile, cannot_listen, claim
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.wire import FORWARDED_FOR, GrpcAnswer, GrpcHandler, GrpcRequest
@@ -67,13 +68,14 @@ class GrpcioServer:
         http2: Http2Options = DEFAULT_OPTIONS,
     ) -> None:
         self.address = address
-        self._calls = _Calls(handler, max_request_bytes, max_response_bytes)
+        load = ListenerLoad() if load is None else load
+        self._calls = _Calls(handler, max_request_bytes, max_response_bytes, load)
         receive = LARGEST_MESSAGE if max_request_bytes is None else max_request_bytes + _FRAMING_BYTES
         self._options = (
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", min(receive, LARGEST_MESSAGE)),
             ("grpc.max_send_message_length", LARGEST_MESSAGE),
-            *(() if load is None else (("grpc.max_allowed_incoming_connections", load.most_connections),)),
+            ("grpc.max_allowed_incoming_connections", load.most_connections),
             ("grpc.server_handshake_timeout_ms", _milliseconds(timeouts.header_secs)),
             ("grpc.max_connection_idle_ms", _milliseconds(timeouts.idle())),
             ("grpc.keepalive_time_ms", _milliseconds(http2.keepalive_secs)),
@@ -140,8 +142,11 @@ class _OversizedError(Exception):
 class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no types
     """Hands each call to the handler, as bytes."""
 
-    def __init__(self, handler: GrpcHandler, max_request: int | None, max_response: int | None) -> None:
+    def __init__(
+        self, handler: GrpcHandler, max_request: int | None, max_response: int | None, load: ListenerLoad
+    ) -> None:
         self._handler = handler
+        self._load = load
         self._max_request = max_request
         self._max_response = max_response
         self._methods: dict[str, Any] = {}
@@ -172,14 +177,19 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no ty
     async def unary(self, method: str, message: bytes, call: grpc.aio.ServicerContext) -> Any:
         """One call of a unary method."""
         request = _request(method, message, call)
+        held = BodyLoad(self._load)
         with self._running(request):
             try:
-                if self._max_request is not None and len(message) > self._max_request:
+                if len(message) > SMALL_BYTES and (error := held.grow(len(message))) is not None:
+                    answer = GrpcAnswer(code=RESOURCE_EXHAUSTED, details=error.message)
+                elif self._max_request is not None and len(message) > self._max_request:
                     answer = too_large("request", len(message), "max_request_bytes", self._max_request)
                 else:
                     answer = await self._handler.serve(request)
             except Exception:
                 answer = unforeseen(method)
+            finally:
+                held.release()
             return _tell(fitting(answer, self._max_response), call)
 
     async def stream(

@@ -118,6 +118,7 @@ class _Connection(SharedReceiver):
         self._server = server
         self.loop = loop
         self.handler = server.handler
+        self.load = server.connections.load
         self.max_request_bytes = server.max_request_bytes
         self.max_response_bytes = server.max_response_bytes
         self.limits = server.limits
@@ -205,6 +206,8 @@ class _Connection(SharedReceiver):
 
     def call_ended(self, call: GrpcCall) -> None:
         """See ``CallHost``."""
+        if call.held is not None:
+            call.held.release()
         self.calls.discard(call)
         self._server.connections.in_flight.discard(call)
         if self._server.connections.stopping:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from aiohttp import StreamReader
 
+from interlingua.protocols.transport.load import BodyLoad
 from interlingua.schemas import InferenceError
 
 READ_BYTES = 1 << 16
@@ -22,12 +23,13 @@ async def read_body(
     limit: int | None,
     too_large: Callable[[int], InferenceError],
     stall_secs: float | None = None,
+    load: BodyLoad | None = None,
 ) -> bytes:
     """Read to the end, in chunks as they come, joined once. (A buffer that grows would be copied each
     time the allocator has to move it.)
 
-    Raises ``too_large(size)`` where there is more than ``limit``, ``TimeoutError`` where nothing comes
-    for ``stall_secs``, and what aiohttp says of a broken body.
+    Raises ``too_large(size)`` where there is more than ``limit``, the refusal of ``load``, ``TimeoutError``
+    where nothing comes for ``stall_secs``, and what aiohttp says of a broken body.
     """
     parts: list[bytes | bytearray] = []
     size = 0
@@ -37,6 +39,8 @@ async def read_body(
             size += len(chunk)
             if limit is not None and size > limit:
                 raise too_large(size)
+            if load is not None and (overloaded := load.grow(size)) is not None:
+                raise overloaded
             if len(chunk) >= READ_BYTES:
                 parts.append(chunk)
             elif parts and len(parts[-1]) < READ_BYTES:

@@ -31,6 +31,7 @@ from interlingua.protocols.transport.http1.body import BodyError, SmallChunksErr
 from interlingua.protocols.transport.http1.headers import HeadersError, RequestHeaders
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD, RequestReader
 from interlingua.protocols.transport.listener import ConnectionSet
+from interlingua.protocols.transport.load import BodyLoad
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
 from interlingua.protocols.transport.turns import SMALL_BYTES, TURN_BYTES, Turn
 from interlingua.protocols.wire import NO_PARAMS, HttpAnswer, HttpRequest, parts_of
@@ -72,6 +73,7 @@ class HttpConnection(asyncio.Protocol):
         self._writer = AnswerWriter(self._transport, self._settings.timeouts.write_secs)
         send_at_once(transport)
         self._peer = client_host(transport)
+        self._held = BodyLoad(self._settings.load)
         self._connections.add(self, transport)
         self._idle_secs = self._settings.timeouts.idle()
         self._expires = monotonic() + self._idle_secs
@@ -118,6 +120,7 @@ class HttpConnection(asyncio.Protocol):
             self._task.cancel()
         if self._task is None or self._idle is not None:
             self._connections.in_flight.discard(self)
+        self._held.release()
         self._connections.remove(self, self._transport)
 
     # called by the engine and its connection set
@@ -227,6 +230,9 @@ class HttpConnection(asyncio.Protocol):
         """See ``BodyOwner``."""
         reader, request = self._reader, self._request
         assert request is not None, "a body has a request"  # noqa: S101
+        if self._arriving is None and (error := self._held.grow(self._held.size + count)) is not None:
+            self._refuse(request, error)
+            return
         self._expires = monotonic() + self._settings.timeouts.body_secs
         reader.body_filled(count)
         self._count(count)
@@ -276,11 +282,15 @@ class HttpConnection(asyncio.Protocol):
         if reader.state is BODY and reader.pending:
             self._turn.end()
         limit = request.max_body_bytes
-        if limit is not None and size > limit and self._early is None:
+        if limit is not None and size > limit:
+            error: InferenceError | None = request_too_large(limit, size)
+        else:
+            error = self._held.grow(reader.arrived) if self._arriving is None else None
+        if error is not None and self._early is None:
             if reader.state is BODY:
-                self._refuse(request, request_too_large(limit, size))
+                self._refuse(request, error)
                 return
-            self._early = self._settings.handler.refuse(request, request_too_large(limit, size))
+            self._early = self._settings.handler.refuse(request, error)
         if reader.state is ANSWERING:
             self._expires = math.inf
         if self._arriving is not None:
@@ -395,6 +405,8 @@ class HttpConnection(asyncio.Protocol):
     def _go_on(self, keep_alive: bool) -> None:
         """The answer is written: close, or begin the next request if it has arrived."""
         self._connections.in_flight.discard(self)
+        if self._held.size:
+            self._held.release()
         if self._arriving is not None:
             if self._reader.state is BODY:  # the answer came early (RFC 9112, 9.6)
                 self._stop_body(asyncio.CancelledError())

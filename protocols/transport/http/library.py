@@ -34,7 +34,7 @@ from interlingua.protocols.transport.http1.answer import (
 )
 from interlingua.protocols.transport.http1.headers import MAX_FIELD_BYTES
 from interlingua.protocols.transport.listener import CUT_SECS
-from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.protocols.transport.sockets import has_gone
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.writes import JOINED_BYTES
@@ -76,6 +76,7 @@ class LibraryEngine:
         connection = _Connection(self._server, loop=asyncio.get_running_loop(), **self._options)
         connection.half_closed_secs = self._settings.half_closed_secs
         connection.load = self._settings.load
+        connection.held = BodyLoad(self._settings.load)
         return connection
 
     async def stop(self, grace_secs: float) -> int:
@@ -154,16 +155,18 @@ class LibraryEngine:
             if transport is not None:
                 transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         connection = request.protocol
-        if isinstance(connection, _Connection):
-            connection.await_body(content)
+        assert isinstance(connection, _Connection)  # noqa: S101
+        connection.await_body(content)
         try:
-            return await read_body(content, limit, partial(request_too_large, limit), stall_secs)
+            too_large = partial(request_too_large, limit)
+            return await read_body(content, limit, too_large, stall_secs, connection.held)
         except TimeoutError as silence:
             raise stalled(stall_secs) from silence
         except web.RequestPayloadError as broken:
             raise badly_framed() from broken
 
-    def _ended(self, connection: web.RequestHandler) -> None:
+    def _ended(self, connection: _Connection) -> None:
+        connection.held.release()
         self._running.discard(connection)
         if not self._running:
             self._idle.set()
@@ -174,6 +177,7 @@ class _Connection(web.RequestHandler):
 
     half_closed_secs: float
     load: ListenerLoad
+    held: BodyLoad
     _admitted: asyncio.BaseTransport | None = None
     _tail = b""
     _awaited: StreamReader | None = None

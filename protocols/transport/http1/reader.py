@@ -173,6 +173,11 @@ class RequestReader:
         return body.least_size
 
     @property
+    def arrived(self) -> int:
+        """How many bytes of the body are here."""
+        return len(self.body) if self._body is None else self._body.size
+
+    @property
     def missing(self) -> int:
         """In state BODY, how many bytes of a body with a length are still to come; 0 for a chunked one."""
         return self._body.missing if self._body is not None else 0

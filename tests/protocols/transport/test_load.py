@@ -14,8 +14,9 @@ import pytest
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.load import (
     DESCRIPTORS,
+    SMALL_BYTES,
     SPARE_DESCRIPTORS,
-    Body,
+    BodyLoad,
     ListenerLoad,
     Load,
     descriptor_ceiling,
@@ -138,28 +139,39 @@ def test_the_reserve_is_a_part_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_bytes_count_for_the_listener_and_for_all() -> None:
-    total = Load(max_bytes=100)
-    one, other = (ListenerLoad("one", total, max_bytes=80), ListenerLoad("other", total))
-    first, second, third = Body(one), Body(one), Body(other)
-    assert first.grow(50) is None
-    assert first.grow(70) is None
-    refused = second.grow(11)
+    unit = SMALL_BYTES
+    total = Load(max_bytes=10 * unit)
+    one, other = (ListenerLoad("one", total, max_bytes=8 * unit), ListenerLoad("other", total))
+    first, second, third = BodyLoad(one), BodyLoad(one), BodyLoad(other)
+    assert first.grow(5 * unit) is None
+    assert first.grow(6 * unit) is None
+    refused = second.grow(2 * unit + 1)
     assert refused is not None
     assert (refused.code, refused.retryable) == (ErrorCode.OVERLOADED, True)
     assert refused.message == (
-        "the listener holds 70 bytes of requests in flight, its max_inflight_bytes is 80; try again"
+        f"the listener holds {6 * unit} bytes of requests in flight, its max_inflight_bytes is {8 * unit}; "
+        "try again"
     )
-    assert second.grow(10) is None
-    refused = third.grow(21)
+    assert second.grow(2 * unit) is None
+    refused = third.grow(2 * unit + 1)
     assert refused is not None
-    assert refused.message.startswith("the server holds 80 bytes of requests in flight")
-    assert (one.body_bytes, other.body_bytes, total.body_bytes) == (80, 0, 80)
+    assert refused.message.startswith(f"the server holds {8 * unit} bytes of requests in flight")
+    assert (one.body_bytes, other.body_bytes, total.body_bytes) == (8 * unit, 0, 8 * unit)
     assert one.refused == other.refused == {"max_inflight_bytes": 1}
+    assert second.grow(unit) is None  # fewer than before
+    assert one.body_bytes == 7 * unit
     first.release()
     second.release()
     assert (one.body_bytes, total.body_bytes) == (0, 0)
-    # alone, a body may have any size
-    assert third.grow(1000) is None
-    assert first.grow(1) is not None
-    third.release()
-    assert total.body_bytes == 0
+
+
+def test_a_body_is_accepted_alone_and_small_ones_always() -> None:
+    load = ListenerLoad(max_bytes=100)
+    large, small = BodyLoad(load), BodyLoad(load)
+    assert large.grow(1 << 30) is None
+    assert small.grow(SMALL_BYTES + 1) is not None
+    assert small.grow(SMALL_BYTES) is None
+    assert load.body_bytes == (1 << 30) + SMALL_BYTES
+    large.release()
+    small.release()
+    assert load.body_bytes == load.total.body_bytes == 0

@@ -1,0 +1,147 @@
+"""Bodies above ``max_inflight_bytes`` are refused while they arrive; small ones and those accepted before are
+answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator, Callable
+
+import grpc
+import pytest
+
+from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.grpc.library import GrpcioServer
+from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.protocols.transport.servers import SERVERS, ServerSettings
+from tests.protocols.transport.brpc.test_server import BrpcEcho
+from tests.protocols.transport.framed.test_server import FramedEcho
+from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho
+from tests.protocols.transport.test_load import Engine
+from tests.standins.brpc_frames import request_frame
+
+LARGE, SMALL = bytes(300_000), bytes(1000)
+LIMIT = 400_000
+TEXT = b"its max_inflight_bytes is 400000"
+
+Message = Callable[[bytes], bytes]
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def over_http(body: bytes) -> bytes:
+    return b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+
+
+def over_http_in_chunks(body: bytes) -> bytes:
+    pieces = (body[at : at + 50_000] for at in range(0, len(body), 50_000))
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+    return b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
+def over_brpc(body: bytes) -> bytes:
+    return request_frame("Predict", body)
+
+
+def over_tcp(body: bytes) -> bytes:
+    return struct.pack("<I", len(body)) + body
+
+
+@contextlib.asynccontextmanager
+async def serving(transport: str, engine: Engine, load: ListenerLoad) -> AsyncIterator[Address]:
+    handlers = {"http": HttpEcho(), "brpc": BrpcEcho(), "tcp": FramedEcho()}
+    handlers |= {"brpc/http": handlers["http"], "brpc/grpc": GrpcEcho()}
+    server = SERVERS[transport](handlers, LOOPBACK, ServerSettings(1 << 20, engine=engine, load=load))
+    try:
+        yield await server.start()
+    finally:
+        await server.stop(0)
+
+
+async def received(stream: Stream, enough: int) -> bytes:
+    """What arrives, up to the end of the connection or more than ``enough`` bytes."""
+    data = b""
+    with contextlib.suppress(ConnectionError):
+        while len(data) <= enough and (piece := await asyncio.wait_for(stream[0].read(1 << 20), 5)):
+            data += piece
+    return data
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("transport", "engine", "message"),
+    [
+        ("http", "native", over_http),
+        ("http", "library", over_http),
+        ("http", "native", over_http_in_chunks),
+        ("brpc", "native", over_brpc),
+        ("tcp", "native", over_tcp),
+    ],
+)
+async def test_while_a_body_arrives(transport: str, engine: Engine, message: Message) -> None:
+    load = ListenerLoad(max_bytes=LIMIT)
+    async with serving(transport, engine, load) as address:
+        clients = [await asyncio.open_connection(address.host, address.port) for _ in range(3)]
+        first, second, third = clients
+        whole = message(LARGE)
+        first[1].write(whole[:-1000])
+        await until(lambda: load.body_bytes > 290_000)
+        second[1].write(whole)
+        refusal = await received(second, 50)
+        # a bRPC frame that is not complete has no number to answer with
+        assert TEXT in refusal or (transport == "brpc" and not refusal)
+        assert load.refused == {"max_inflight_bytes": 1}
+        assert load.body_bytes < LIMIT
+        third[1].write(message(SMALL))
+        assert SMALL in await received(third, len(SMALL))
+        first[1].write(whole[-1000:])
+        assert LARGE in await received(first, len(LARGE))
+        for _, writer in clients:
+            writer.close()
+        await until(lambda: not load.connections and not load.body_bytes)
+
+
+async def test_a_complete_brpc_call_is_refused_by_its_number() -> None:
+    load = ListenerLoad(max_bytes=LIMIT)
+    async with serving("brpc", "native", load) as address:
+        first, second = [await asyncio.open_connection(address.host, address.port) for _ in range(2)]
+        first[1].write(over_brpc(LARGE)[:-1000])
+        await until(lambda: load.body_bytes > 290_000)
+        load.max_bytes = 1000
+        second[1].write(over_brpc(SMALL))  # what is received at first is small
+        assert SMALL in await received(second, len(SMALL))
+        second[1].write(over_brpc(bytes(20_000)))
+        assert b"[E2004]the listener holds" in await received(second, 50)
+        for _, writer in (first, second):
+            writer.close()
+        await until(lambda: not load.connections and not load.body_bytes)
+
+
+@pytest.mark.parametrize("kind", [GrpcServer, GrpcioServer])
+async def test_over_grpc(kind: type[GrpcServer] | type[GrpcioServer]) -> None:
+    echo, load = GrpcEcho(), ListenerLoad(max_bytes=LIMIT)
+    server = kind(echo, LOOPBACK, max_request_bytes=1 << 20, load=load)
+    address = await server.start()
+    try:
+        with grpc.insecure_channel(str(address)) as channel:
+            wait, call = (channel.unary_unary(f"/test.Echo/{name}") for name in ("Wait", "Call"))
+            first = asyncio.create_task(asyncio.to_thread(wait, LARGE, timeout=10))
+            await until(lambda: bool(echo.served))
+            assert load.body_bytes == len(LARGE)
+            with pytest.raises(grpc.RpcError) as refused:
+                await asyncio.to_thread(call, LARGE, timeout=10)
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert TEXT.decode() in refused.value.details()
+            assert load.refused == {"max_inflight_bytes": 1}
+            assert await asyncio.to_thread(call, SMALL, timeout=10) == SMALL
+            echo.release.set()
+            assert await first == LARGE
+            await until(lambda: not load.body_bytes)
+    finally:
+        await server.stop(0)
