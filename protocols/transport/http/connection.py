@@ -172,14 +172,8 @@ class HttpConnection(asyncio.Protocol):
             return
         fields = headers.headers
         # positional arguments: keywords take twice the time
-        context = Context(
-            None,
-            CancelToken(),
-            fields.get("traceparent", ""),
-            fields.get("tracestate", ""),
-            self._peer,
-            fields,
-        )
+        trace = fields.get("traceparent", ""), fields.get("tracestate", "")
+        context = Context(None, CancelToken(), *trace, self._peer, fields)
         self._request = request = HttpRequest(
             headers.method, headers.path, headers.query, fields, b"", NO_PARAMS, context
         )
