@@ -18,16 +18,15 @@ from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
 from interlingua.protocols.transport.http.engine import (
     FAULT,
     Settings,
-    badly_framed,
+    broken_body,
     request_too_large,
-    small_chunks,
     stalled,
     within,
 )
 from interlingua.protocols.transport.http.writer import AnswerWriter
 from interlingua.protocols.transport.http1.answer import WHOLE, text_answer
 from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, ArrivingBody
-from interlingua.protocols.transport.http1.body import BodyError, SmallChunksError
+from interlingua.protocols.transport.http1.body import BodyError
 from interlingua.protocols.transport.http1.headers import HeadersError, RequestHeaders
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD, RequestReader
 from interlingua.protocols.transport.listener import ConnectionSet
@@ -270,16 +269,14 @@ class HttpConnection(asyncio.Protocol):
         try:
             size = reader.read_body(data)
         except BodyError as fault:
-            small = isinstance(fault, SmallChunksError)
-            self._refuse(request, small_chunks() if small else badly_framed())
+            self._refuse(request, broken_body(fault))
             return
         if reader.state is BODY and reader.pending:
             self._turn.end()
         limit = request.max_body_bytes
+        error = self._held.grow(reader.arrived) if self._arriving is None else None
         if limit is not None and size > limit:
-            error: InferenceError | None = request_too_large(limit, size)
-        else:
-            error = self._held.grow(reader.arrived) if self._arriving is None else None
+            error = request_too_large(limit, size)
         if error is not None and self._early is None:
             if reader.state is BODY:
                 self._refuse(request, error)

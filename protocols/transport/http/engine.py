@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from interlingua.protocols.transport.http1.answer import WHOLE, total_size
-from interlingua.protocols.transport.http1.body import SMALL_CHUNK_BYTES, SMALL_CHUNKS_PER_SEC
+from interlingua.protocols.transport.http1.body import (
+    SMALL_CHUNK_BYTES,
+    SMALL_CHUNKS_PER_SEC,
+    BodyError,
+    SmallChunksError,
+)
 from interlingua.protocols.transport.listener import HALF_CLOSED_SECS, LINGER_SECS
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
@@ -72,6 +77,11 @@ def stalled(secs: float) -> InferenceError:
     return InferenceError(
         ErrorCode.DEADLINE_EXCEEDED, f"no byte of the request body arrived for {secs:g} seconds"
     )
+
+
+def broken_body(fault: BodyError) -> InferenceError:
+    """The error for a chunked body that is not read."""
+    return small_chunks() if isinstance(fault, SmallChunksError) else badly_framed()
 
 
 def badly_framed() -> InferenceError:
