@@ -75,7 +75,7 @@ async def converse(pieces: list[bytes], rests: list[int]) -> tuple[bytes, list[H
     """What is written in answer to ``pieces``, between which the loop has as many turns as ``rests`` says."""
     handler = Late(max_body_bytes=1000)
     connections: ConnectionSet[HttpConnection] = ConnectionSet()
-    limits = Settings(handler, None, 60, 60, 60, 0)
+    limits = Settings(handler, half_closed_secs=60, linger_secs=0)
     connection, wire = HttpConnection(limits, connections), Wire()
     connection.connection_made(wire)
     for place, piece in enumerate(pieces):
