@@ -52,6 +52,8 @@ def json_encoder(write: Callable[[Any], Any]) -> Callable[[Opened[HttpAnswer], A
 def model_of(request: HttpRequest) -> str:
     """The model in the path, percent-decoded, because clients quote names."""
     name = request.params["model"]
+    if "%" not in name and name.isascii():
+        return name
     try:
         name = unquote(name, errors="strict")
         name.encode()

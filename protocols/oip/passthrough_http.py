@@ -17,12 +17,13 @@ from interlingua.protocols.content_coding import accepted_coding
 from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
 from interlingua.protocols.json_document import parse_unambiguous, write_json
 from interlingua.protocols.oip import client_http
-from interlingua.protocols.oip.client_http import decode_infer, infer_call
-from interlingua.protocols.oip.codec_http import HEADER_LENGTH, binary_header, header_length
+from interlingua.protocols.oip.client_http import decode_infer, model_path
+from interlingua.protocols.oip.codec_http import HEADER_LENGTH, binary_header
 from interlingua.protocols.oip.json_members import members, name_of, tensor_head, text
 from interlingua.protocols.oip.known_headers import LONGEST
 from interlingua.protocols.repeated import Described
 from interlingua.protocols.wire import (
+    BodyRest,
     Buffer,
     Headers,
     HttpAnswer,
@@ -42,6 +43,10 @@ from interlingua.schemas import (
     malformed,
 )
 
+_LENGTH = HEADER_LENGTH.lower()
+_DIGITS = 8
+"""The longest text of a length that is read here."""
+
 _OCTETS = ("Content-Type", "application/octet-stream")
 _TENSOR = frozenset({"name", "datatype", "shape", "parameters"})
 _OUTPUT = frozenset({"name", "parameters"})
@@ -51,16 +56,20 @@ _ANSWER = frozenset({"id", "model_name", "model_version", "parameters", "outputs
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The JSON of a request, for ``size`` bytes of data."""
+    """The JSON of a request, ``length`` bytes for ``size`` bytes of data. ``headers`` are those of its call
+    with this JSON; they are never changed."""
 
     heads: InferHeads
     id: str
     size: int
+    length: int
+    headers: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The JSON of an answer, for ``size`` bytes of data. ``plain``: it has no parameters."""
+    """The JSON of an answer, ``length`` bytes for ``size`` bytes of data. ``plain``: it has no parameters.
+    ``headers`` are those of an answer with this JSON."""
 
     model: str
     version: str
@@ -69,38 +78,39 @@ class _Answer:
     names: tuple[str, ...]
     size: int
     plain: bool
+    length: int
+    headers: Headers
 
 
 def _heads(opened: Opened[HttpAnswer], signature: Signature) -> InferHeads | None:
     request: HttpRequest = opened.message
     headers = request.headers
-    if headers.get("content-encoding") or accepted_coding(headers.get("accept-encoding", "")):
+    if headers.get("content-encoding"):
         return None
-    found = _request_of(request)
+    if (coding := headers.get("accept-encoding")) and accepted_coding(coding):
+        return None
+    # the argument is what is known of the request from here on
+    opened.argument = found = _read(_request, headers, request.body, request.rest)
     return None if found is None else found.heads
-
-
-def _request_of(request: HttpRequest) -> _Request | None:
-    rest = request.rest
-    found: _Request | None = _read(
-        _request, request.headers, request.body, 0 if rest is None else rest.length
-    )
-    return found
 
 
 def _call(opened: Opened[HttpAnswer], names: PassthroughNames) -> HttpCall:
     request: HttpRequest = opened.message
-    body, rest = request.body, request.rest
-    length, parts = _length(request.headers), [body]
+    known: _Request = opened.argument
+    body, rest, headers = request.body, request.rest, known.headers
+    parts = [body]
     if names.inputs or names.outputs:
-        header = _renamed(bytes(memoryview(body)[:length]), names)
-        parts = [header, memoryview(body)[length:]]
-        length = len(header)
-    call = infer_call(names.remote, names.version, dict(_headers_for(length)), parts)
-    call.prefix = prefix
-    if rest is not None:
-        call.rest, call.length = rest, rest.length + sum(map(len, parts))
-    return call
+        header = _renamed(bytes(memoryview(body)[: known.length]), names)
+        parts = [header, memoryview(body)[known.length :]]
+        headers = dict(_headers_for(len(header)))
+    length = None if rest is None else rest.length + sum(map(len, parts))
+    path = _path(names.remote, names.version)
+    return HttpCall("POST", path, "", headers, parts, request.context, False, rest, length, prefix)
+
+
+@lru_cache(256)
+def _path(model: str, version: str) -> str:
+    return f"{model_path(model, version)}/infer"
 
 
 def _renamed(header: bytes, names: PassthroughNames) -> bytes:
@@ -114,60 +124,61 @@ def _renamed(header: bytes, names: PassthroughNames) -> bytes:
 def _answer(
     opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpReply
 ) -> tuple[HttpAnswer, str] | InferResponse | None:
-    found = _passed(opened.message, names, reply) if reply.status == 200 else None
+    found = _passed(opened.argument, names, reply) if reply.status == 200 else None
     if found is None and reply.rest is None:
         return decode_infer({}, reply)
     return found
 
 
-def _passed(request: HttpRequest, names: PassthroughNames, reply: HttpReply) -> tuple[HttpAnswer, str] | None:
+def _passed(asked: _Request, names: PassthroughNames, reply: HttpReply) -> tuple[HttpAnswer, str] | None:
     """The caller's answer and the version that gave it; None if it must be decoded."""
-    rest = reply.rest
-    asked = _request_of(request)
-    found = _read(_response, reply.headers, reply.body, 0 if rest is None else rest.length)
+    found: _Answer | None = _read(_response, reply.headers, reply.body, reply.rest)
     # an answer without data has another form
-    if asked is None or found is None or not found.size:
+    if found is None or not found.size:
         return None
-    outputs, back = found.names, names.back
+    outputs, back, wanted = found.names, names.back, asked.heads.outputs
     if back:
         outputs = tuple([back.get(name, name) for name in outputs])
-    wanted = asked.heads.outputs
-    if outputs != (names.order if not wanted else tuple([name for name in names.order if name in wanted])):
+    if outputs != (_chosen(names.order, wanted) if wanted else names.order):
         return None
-    length = _length(reply.headers)
     if found.model == names.model and found.id == asked.id and not back:
-        return HttpAnswer(200, _headers_for(length), [reply.body], rest), found.version
+        return HttpAnswer(200, found.headers, [reply.body], reply.rest), found.version
     if not found.plain:
         return None
     described = tuple([(name, *rest) for name, (_, *rest) in zip(outputs, found.outputs, strict=True)])
     # ids differ from request to request
     write = binary_header.__wrapped__ if asked.id else binary_header
     headers, header = write(names.model, found.version, described, asked.id)
-    return HttpAnswer(200, headers, [header, memoryview(reply.body)[length:]], rest), found.version
+    parts: list[Buffer] = [header, memoryview(reply.body)[found.length :]]
+    return HttpAnswer(200, headers, parts, reply.rest), found.version
+
+
+@lru_cache(256)
+def _chosen(order: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple([name for name in order if name in wanted])
 
 
 def prefix(headers: Mapping[str, str]) -> int | None:
     """The size of the JSON before the data. See ``Prefix``."""
-    length = headers.get(HEADER_LENGTH.lower(), "")
-    if headers.get("content-encoding") or not (length.isascii() and length.isdigit()):
+    text = headers.get(_LENGTH, "")
+    return None if headers.get("content-encoding") or len(text) > _DIGITS else _length(text) or None
+
+
+def _read(read: Any, headers: Mapping[str, str], body: Buffer, rest: BodyRest | None) -> Any:
+    """What ``read`` finds in the JSON of ``body``, which goes on with ``rest``; None if it is not for the
+    data that follow."""
+    given = headers.get(_LENGTH)
+    if not given or len(given) > _DIGITS or not (length := _length(given)):
         return None
-    return int(length) if 0 < int(length) <= LONGEST else None
+    found = read(body[:length] if type(body) is bytes else bytes(body[:length]))
+    size = len(body) if rest is None else len(body) + rest.length
+    return found if found is not None and found.size == size - length else None
 
 
-def _read(read: Any, headers: Mapping[str, str], body: Buffer, more: int) -> Any:
-    """What ``read`` finds in the JSON of ``body``, None if it is not for the data that follow, of which
-    ``more`` bytes are still to come."""
-    with suppress(InferenceError):
-        size = len(body) + more
-        length = header_length(headers, size)
-        if length and length <= LONGEST:
-            found = read(bytes(memoryview(body)[:length]))
-            return found if found is not None and found.size == size - length else None
-    return None
-
-
-def _length(headers: Mapping[str, str]) -> int:
-    return int(headers[HEADER_LENGTH.lower()])
+@lru_cache(256)
+def _length(text: str) -> int:
+    """The size of the JSON, as its header has it; 0 for none, and if it is too long to pass."""
+    return int(text) if text.isascii() and text.isdigit() and int(text) <= LONGEST else 0
 
 
 def _headers_for(length: int) -> Headers:
@@ -177,25 +188,24 @@ def _headers_for(length: int) -> Headers:
 @lru_cache(256)
 def _request(header: bytes) -> _Request | None:
     """The request in ``header``; None if it needs decoding or is invalid."""
-    document = _document(header, _REQUEST)
-    if document is None:
-        return None
     with suppress(InferenceError):
-        tensors = _tensors(document, "inputs")
-        outputs = _outputs(document)
-        if outputs is not None:
+        document = _document(header, _REQUEST)
+        outputs = None if document is None else _outputs(document)
+        if document is not None and outputs is not None:
+            tensors = _tensors(document, "inputs")
             heads = InferHeads(tuple([TensorHead(*each[:3]) for each in tensors]), outputs)
-            return _Request(heads, text(document, "id"), sum([each[3] for each in tensors]))
+            size, length = sum([each[3] for each in tensors]), len(header)
+            return _Request(heads, text(document, "id"), size, length, dict(_headers_for(length)))
     return None
 
 
 @lru_cache(256)
 def _response(header: bytes) -> _Answer | None:
-    document = _document(header, _ANSWER)
-    if document is None:
-        return None
-    parameters = document.get("parameters", {})
     with suppress(InferenceError):
+        document = _document(header, _ANSWER)
+        if document is None:
+            return None
+        parameters = document.get("parameters", {})
         if type(parameters) is dict and all(isinstance(each, Parameter) for each in parameters.values()):
             outputs = _tensors(document, "outputs")
             return _Answer(
@@ -206,6 +216,8 @@ def _response(header: bytes) -> _Answer | None:
                 tuple([each[0] for each in outputs]),
                 sum([each[3] for each in outputs]),
                 not parameters,
+                len(header),
+                _headers_for(len(header)),
             )
     return None
 
