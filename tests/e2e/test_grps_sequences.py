@@ -75,7 +75,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         },
     }
     config = {
-        "server": {"start_offline": True},
+        "server": {"start_offline": True, "offline_scope": "all"},
         "models": models,
         "model_repository": examples("digits", "words", "identity_fp32"),
         "default_model": "your_model",

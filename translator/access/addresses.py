@@ -6,6 +6,7 @@ Transports spell the peer in different ways: an IP address over HTTP, ``ipv4:127
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Literal
 from urllib.parse import unquote
@@ -23,6 +24,7 @@ def peer_address(peer: str, listener: str) -> PeerAddress:
     return read_address(_host(unquote(peer)))
 
 
+@lru_cache(maxsize=1024)
 def read_address(text: str) -> IPv4Address | IPv6Address | None:
     """The IP address in ``text``, without its zone, an IPv4-mapped one as IPv4; None if there is none."""
     try:
