@@ -14,6 +14,7 @@ from typing import Any
 
 from interlingua.protocols.dialect import Binding
 from interlingua.protocols.path_table import PathTable
+from interlingua.protocols.reflection import Reflection
 from interlingua.protocols.registry import bindings
 from interlingua.protocols.wire import HttpReply
 from interlingua.schemas import (
@@ -265,4 +266,17 @@ def _targets(binding: Binding) -> Iterator[Target]:
     yield Target(f"{name}-reply", _replies(binding), lambda: _reply_seeds(binding))
 
 
-TARGETS = tuple(target for binding in bindings().values() for target in _targets(binding))
+# --- reflection, which a gRPC listener answers for every dialect
+
+_REFLECTION = Reflection(contract for binding in bindings().values() for contract in binding.contracts)
+
+
+def _reflection_seeds() -> Iterator[bytes]:
+    # list_services, file_by_filename, file_containing_symbol and all_extension_numbers_of_type
+    yield from (b"\x3a\0", b"\x1a\6grpc.p", b"\x22\x20inference.GRPCInferenceService/Ready", b"\x32\1x")
+
+
+TARGETS = (
+    *(target for binding in bindings().values() for target in _targets(binding)),
+    Target("grpc-reflection", _REFLECTION.answer, _reflection_seeds),
+)

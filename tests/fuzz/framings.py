@@ -28,7 +28,11 @@ from interlingua.protocols.transport.http1.body import BodyError, ChunkedBody
 from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reader import ReadState, RequestReader
 from interlingua.protocols.transport.http1.reply_reader import ReplyReader, ReplyState
+from interlingua.protocols.transport.proxy_protocol import SIGNATURE, ProxyHeaderError, read_proxy_header
+from interlingua.protocols.wire import FORWARDED_FOR
 from interlingua.schemas import InferenceError
+from interlingua.translator.access.addresses import is_local, read_address
+from interlingua.translator.access.proxies import read_proxies
 from tests.fuzz.golden import messages, trtis_messages
 from tests.fuzz.target import Target
 
@@ -338,6 +342,36 @@ def _tcp_seeds() -> Iterator[bytes]:
     yield b"".join(framed[:3])
 
 
+def _proxy_header(data: bytes) -> None:
+    """The same header whatever follows it."""
+    try:
+        header = read_proxy_header(data)
+    except ProxyHeaderError:
+        return
+    if header is not None:
+        assert read_proxy_header(data[: header.size]) == header
+        assert read_proxy_header(data[: header.size - 1]) is None
+
+
+def _proxy_seeds() -> Iterator[bytes]:
+    yield b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\nGET"
+    yield b"PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n"
+    yield b"PROXY UNKNOWN\r\n"
+    for family, size in ((0x11, 12), (0x21, 36), (0x31, 216), (0, 0)):
+        yield SIGNATURE + bytes((0x21, family)) + (size + 3).to_bytes(2, "big") + bytes(size + 3)
+    yield SIGNATURE + b"\x20\0\0\0"
+
+
+_PROXIES = read_proxies(("10.0.0.0/8", "fd00::/8"))
+_PROXY = read_address("10.0.0.9")
+
+
+def _forwarded_for(data: bytes) -> None:
+    """No header makes the client of a proxy of another machine one of this machine."""
+    client = _PROXIES.client(_PROXY, {FORWARDED_FOR: data.decode("utf-8", "surrogateescape")})
+    assert not is_local(client), client
+
+
 # --- content codings
 
 
@@ -372,5 +406,18 @@ TARGETS = (
     Target("grpc-messages", _however_cut(_grpc_messages), _grpc_seeds),
     Target("brpc-frames", _brpc, lambda: messages("grps/brpc", "*.?2?")),
     Target("tcp-frames", _however_cut(_tcp_frames), _tcp_seeds),
+    Target("proxy-protocol", _proxy_header, _proxy_seeds, 1 << 10),
+    Target(
+        "forwarded-for",
+        _forwarded_for,
+        lambda: (
+            b"192.0.2.1, 10.0.0.1",
+            b"[2001:db8::1]:80,fd00::1",
+            b"127.0.0.1",
+            b"unix",
+            b"::ffff:127.0.0.1",
+        ),
+        1 << 10,
+    ),
     Target("content-codings", _content, _content_seeds),
 )

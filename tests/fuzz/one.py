@@ -16,7 +16,14 @@ from tests.fuzz.target import Target
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "interlingua"
-DECODERS = ("protocols", "schemas", "runtime/model_config", "translator/config", "translator/recording")
+DECODERS = (
+    "protocols",
+    "schemas",
+    "runtime/model_config",
+    "translator/access",
+    "translator/config",
+    "translator/recording",
+)
 """The folders whose branches count as coverage. Instrumenting a module takes time at every start."""
 
 
