@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test constraints test-wheel test-torch lint format schemas schemas-check sbom audit properties fuzz soak bench bench-bridging peers-install peers clean
+.PHONY: help run test constraints test-wheel test-torch lint format schemas schemas-check sbom audit properties fuzz soak bench hostile bench-bridging peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench: $(VENV)/.installed-dev ## CPU per request vs. bare servers, batching vs. 
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 	TRITON_ENVIRONMENT=$(wildcard $(TRITON)) MLSERVER_ENVIRONMENT=$(wildcard $(MLSERVER)) \
 	$(BIN)/python -m benchmarks.batching $(BENCH_ARGS)
+
+hostile: $(VENV)/.installed-dev ## attacks beside an honest client, both engines and nghttpd (HOSTILE_ARGS=--quick)
+	$(BIN)/python -m benchmarks.hostile $(HOSTILE_ARGS)
 
 bench-bridging: $(VENV)/.installed-dev ## CPU per request between caller and upstream, vs. relays (BENCH_ARGS=--quick)
 	TRITON_ENVIRONMENT=$(wildcard $(TRITON)) $(BIN)/python -m benchmarks.bridging $(BENCH_ARGS)

@@ -17,7 +17,8 @@ from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address, parse_url
 from interlingua.protocols.transport.clients import client_of
-from interlingua.protocols.transport.load import ListenerLoad, Load, descriptor_ceiling
+from interlingua.protocols.transport.descriptors import client_ceiling
+from interlingua.protocols.transport.load import ListenerLoad, Load
 from interlingua.protocols.transport.reach import unreachable
 from interlingua.protocols.transport.resolve import is_name, resolve
 from interlingua.runtime.models.response_cache import ResponseCache
@@ -115,7 +116,7 @@ class Assembly:
             max_connections_per_address=listener.max_connections_per_address,
             max_requests=listener.max_inflight_requests,
             max_bytes=listener.max_inflight_bytes,
-            ceiling=descriptor_ceiling(),
+            ceiling=client_ceiling(),
         )
 
     def _authorization(self, listener: ListenerOptions) -> Authorization:

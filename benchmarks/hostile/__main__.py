@@ -14,6 +14,8 @@ from benchmarks.hostile.attack import Attack
 from benchmarks.hostile.measure import LONG, MAX_RATIO, MAX_WORST_MS, QUICK, Latency, Row, measure
 from benchmarks.hostile.table import ATTACKS
 
+_TIMES = {"median", "worst"}
+
 _LINE = "{:44} {:8} {:>12} {:>14} {:>6} {:>14} {:>11} {:>5}  {}\n"
 
 
@@ -31,7 +33,8 @@ def _servers(attack: Attack, engines: list[str]) -> list[str]:
 
 
 def main() -> int:
-    """Measure and print. Returns 1 if a row misses."""
+    """Measure and print. Returns 1 if a row misses a target; with ``--quick``, for short runs on busy
+    machines, only if memory exceeds its bound or a request is lost."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter attacks")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
@@ -52,21 +55,21 @@ def main() -> int:
         machine = {"python": platform.python_version(), "machine": platform.platform()}
         report = {**machine, "rows": [row.document() for row in found]}
         sys.stdout.write(f"{json.dumps(report, indent=2)}\n")
-        return int(any(map(_failed, found)))
-    return int(_print(measured))
+        return int(any(failed(row, arguments.quick) for row in found))
+    return int(_print(measured, arguments.quick))
 
 
 def _wanted(name: str, only: list[str]) -> bool:
     return not only or any(text.lower() in name.lower() for text in only)
 
 
-def _print(measured: Iterator[Row]) -> bool:
+def _print(measured: Iterator[Row], quick: bool) -> bool:
     """Print every row; whether one misses."""
     load, missed = os.getloadavg()[0], False
     columns = ("attack", "server", "alone ms", "beside ms", "ratio", "health ms", "MiB", "lost", "")
     sys.stdout.write(_LINE.format(*columns))
     for row in measured:
-        missed = missed or _failed(row)
+        missed = missed or failed(row, quick)
         health = "-" if row.health is None else _latency(row.health)
         columns = (
             row.attack,
@@ -88,9 +91,10 @@ def _print(measured: Iterator[Row]) -> bool:
     return missed
 
 
-def _failed(row: Row) -> bool:
+def failed(row: Row, quick: bool) -> bool:
     """Whether the daemon misses a target; nghttpd is there for comparison."""
-    return bool(row.misses) and row.server != servers.NGHTTPD
+    misses = set(row.misses) - (_TIMES if quick else set())
+    return bool(misses) and row.server != servers.NGHTTPD
 
 
 def _latency(latency: Latency) -> str:

@@ -11,6 +11,7 @@ from itertools import chain, zip_longest
 from typing import Any, TypeVar
 
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.descriptors import require_for_upstream
 from interlingua.protocols.transport.resolve import is_name
 
 Protocol = TypeVar("Protocol", bound=asyncio.BaseProtocol)
@@ -40,6 +41,7 @@ async def connect(address: Address, host: str, make: Callable[[], Protocol], wit
 async def open_connection(address: Address, host: str, make: Callable[[], Protocol]) -> Protocol:
     """As :func:`connect`, without a limit. A name is connected at the first of its addresses that accepts
     (Happy Eyeballs, RFC 8305). Raises ``OSError``."""
+    require_for_upstream()
     loop = asyncio.get_running_loop()
     if address.path:
         _, protocol = await loop.create_unix_connection(make, address.path)

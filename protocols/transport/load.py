@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 from collections import Counter
 from time import monotonic
 from typing import cast
 
+from interlingua.protocols.transport.descriptors import UNLIMITED
 from interlingua.protocols.transport.sockets import client_host
 from interlingua.schemas import ErrorCode, InferenceError
-
-UNLIMITED = 1 << 62
 
 SMALL_BYTES = 1 << 14
 """Bodies up to this size are never refused for their bytes: the number of requests bounds them, and a client
 that sends large ones must not keep out the small ones of others."""
-
-SPARE_DESCRIPTORS = 128
-"""How many file descriptors connections of clients leave to the rest of the process: the admin address,
-connections to upstreams, files of models."""
 
 _LOG_SECS = 60.0
 """The interval between log lines of one reason."""
@@ -143,7 +137,6 @@ class ListenerLoad(Load):
         """Why a connection is not accepted, empty if it is."""
         if self.connections >= self.max_connections:
             return "max_connections"
-        # descriptors are assigned from the lowest free number on, so the number says how many are in use
         if self._ceiling < UNLIMITED and transport.get_extra_info("socket").fileno() >= self._ceiling:
             return DESCRIPTORS
         if self.max_connections_per_address is not None and (host := client_host(transport)):
@@ -182,11 +175,3 @@ class BodyLoad:
         self._load.body_bytes -= self.size
         self._load.total.body_bytes -= self.size
         self.size = 0
-
-
-def descriptor_ceiling() -> int:
-    """The lowest number of a file descriptor that connections of clients must not use."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit == resource.RLIM_INFINITY:
-        return UNLIMITED
-    return limit - min(SPARE_DESCRIPTORS, limit // 4)

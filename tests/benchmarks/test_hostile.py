@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hostile.__main__ import failed
 from benchmarks.hostile.measure import Latency, Row
 from benchmarks.hostile.probe import Probe
 from benchmarks.hostile.table import ATTACKS
@@ -54,6 +55,23 @@ def test_the_names_of_attacks_differ() -> None:
 def test_a_row_says_what_it_misses(beside: Latency, grown: float, lost: int, misses: tuple[str, ...]) -> None:
     row = Row("attack", "native", Latency(0.5, 1, 0), beside, Latency(0.3, 2, 0), 300, grown, 256, lost)
     assert row.misses == misses
+
+
+@pytest.mark.parametrize(
+    ("server", "lost", "worst", "quick", "expected"),
+    [
+        ("native", 0, 300, True, False),
+        ("native", 0, 300, False, True),
+        ("native", 1, 10, True, True),
+        ("nghttpd", 1, 300, False, False),
+    ],
+)
+def test_a_busy_machine_does_not_fail_a_quick_run(
+    server: str, lost: int, worst: float, quick: bool, expected: bool
+) -> None:
+    alone = Latency(0.5, 1, 0)
+    row = Row("attack", server, alone, Latency(0.5, worst, 0), None, 300, 1, 256, lost)
+    assert failed(row, quick) is expected
 
 
 def test_a_slow_health_probe_counts() -> None:

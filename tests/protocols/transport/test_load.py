@@ -12,14 +12,14 @@ from typing import Literal
 import pytest
 
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.connect import UnsentError, connect
+from interlingua.protocols.transport.descriptors import SPARE_OF_CLIENTS, client_ceiling
 from interlingua.protocols.transport.load import (
     DESCRIPTORS,
     SMALL_BYTES,
-    SPARE_DESCRIPTORS,
     BodyLoad,
     ListenerLoad,
     Load,
-    descriptor_ceiling,
 )
 from interlingua.protocols.transport.servers import SERVERS, ServerSettings
 from interlingua.schemas import ErrorCode
@@ -132,10 +132,22 @@ async def test_the_last_descriptors_are_not_for_clients(
     assert record.__dict__["facts"] == {"listener": "here", "reason": DESCRIPTORS, "count": 1}
 
 
-def test_the_reserve_is_a_part_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, ceiling in ((1 << 20, (1 << 20) - SPARE_DESCRIPTORS), (64, 48)):
-        monkeypatch.setattr("resource.getrlimit", lambda _, limit=limit: (limit, limit))
-        assert descriptor_ceiling() == ceiling
+@pytest.mark.parametrize(("limit", "ceiling"), [(1 << 20, (1 << 20) - SPARE_OF_CLIENTS), (64, 48)])
+def test_the_reserve_is_a_part_of_the_limit(
+    limit: int, ceiling: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
+    assert client_ceiling() == ceiling
+
+
+async def test_the_last_descriptors_are_not_for_upstreams(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = ListenerLoad()
+    async with serving("tcp", "native", load) as address:
+        connection = await connect(address, address.host, asyncio.Protocol, 5)
+        assert connection is not None
+        monkeypatch.setattr("resource.getrlimit", lambda _: (0, 0))
+        with pytest.raises(UnsentError, match="cannot be reached: Too many open files"):
+            await connect(address, address.host, asyncio.Protocol, 5)
 
 
 def test_bytes_count_for_the_listener_and_for_all() -> None:
