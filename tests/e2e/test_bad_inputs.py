@@ -1,4 +1,4 @@
-"""Bad inputs over every dialect and transport, each with its exact answer.
+"""Bad inputs over every dialect and transport and both engines, each with its exact answer.
 
 The answers are a table, ``bad_inputs/answers.tsv``; ``INTERLINGUA_WRITE=1 python -m pytest
 tests/e2e/test_bad_inputs.py`` writes it.
@@ -61,14 +61,18 @@ HABITS = {
 on it."""
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One listener per transport, every dialect on each."""
+@pytest.fixture(scope="module", params=["native", "library"])
+def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One listener per transport, every dialect on each; both engines answer alike."""
+    engine = {"engine": request.param}
     models = {"path": str(ROOT / "examples" / "models"), "control": "explicit"}
     running = Daemon.start(
         tmp_path_factory.mktemp("bad-inputs"),
         {
-            "listeners": [{"listen": "127.0.0.1:0", "transport": each} for each in TRANSPORTS],
+            "listeners": [
+                {"listen": "127.0.0.1:0", "transport": each, **(engine if each in ("http", "grpc") else {})}
+                for each in TRANSPORTS
+            ],
             "model_repository": [models],
             "default_model": "identity_fp32",
         },
