@@ -141,9 +141,9 @@ class Http2ListenerOptions(Section):
     """The maximum size of the headers of a request, each counted with 32 bytes more. A request with more is
     refused."""
     initial_stream_window_bytes: Annotated[int, Field(ge=65_535, le=2**31 - 1)] = STREAM_WINDOW
-    """The flow-control window of a request."""
+    """The part of a request that a client may send at once. Most requests should fit."""
     initial_connection_window_bytes: Annotated[int, Field(ge=65_535, le=2**31 - 1)] = CONNECTION_WINDOW
-    """The flow-control window of a connection."""
+    """The part of all requests of a connection that a client may send at once. Larger messages share it."""
     keepalive_secs: Seconds = KEEPALIVE_SECS
     """The time without a byte after which a client with running calls gets a PING."""
     keepalive_timeout_secs: Seconds = KEEPALIVE_TIMEOUT_SECS

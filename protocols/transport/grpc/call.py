@@ -47,7 +47,7 @@ from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequ
 from interlingua.schemas import Context
 from interlingua.schemas.offload import DecodingLimits
 
-_HELD_BYTES = 1 << 20
+_HELD_BYTES = 1 << 17
 """How much of a stream's messages is buffered before its flow-control window is held."""
 
 _WAITING_BYTES = 1 << 18
@@ -120,6 +120,8 @@ class GrpcCall(MessageStream):
     def on_reset(self, code: int) -> None:
         """See ``Stream``."""
         self._over = True
+        if self.loan or self.window_held:
+            self.connection.message_ended(self)
         if self._reset_at_work:
             return
         self.context.cancel.cancel()
@@ -188,6 +190,8 @@ class GrpcCall(MessageStream):
     def _done(self) -> None:
         """The task is done."""
         self._working = False
+        if self.loan:
+            self.connection.message_ended(self)
         if self._reset_at_work:
             self.connection.reset_at_work -= 1
         if self.half_closed_local:
@@ -214,6 +218,8 @@ class UnaryCall(GrpcCall):
                     return
                 request = GrpcRequest(self._headers.method, message, self._headers.metadata, self.context)
                 self._task = self._host.loop.create_task(self._run(request))
+                if self.loan or self.window_held:
+                    self.connection.message_ended(self)
                 return
         except MessageError as error:
             self.end(self._refusal(error))
@@ -290,6 +296,8 @@ class StreamCall(GrpcCall):
                 self._held += size + PREFIX_BYTES
                 empty += not size
             count = len(self._messages) - before
+            if count and self.loan:
+                self.connection.message_ended(self)
             self.connection.frames.extra += count
             if empty:
                 guard.idle_frame(empty)

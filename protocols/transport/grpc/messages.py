@@ -98,6 +98,11 @@ class MessageReader:
         """Whether part of a message has arrived."""
         return bool(self._prefix)
 
+    @property
+    def missing(self) -> int:
+        """How many bytes the message lacks whose length is known."""
+        return self._size - self.filled if len(self._prefix) == PREFIX_BYTES else 0
+
     def read(self, data: Buffer, start: int, stop: int) -> Iterator[Any]:
         """The messages that ``data[start:stop]`` completes, each a buffer or a ``CompressedMessage``. Raises
         ``MessageError``."""
@@ -182,6 +187,11 @@ class MessageStream(Stream):
     def partial(self) -> bool:
         """Whether part of a message has arrived."""
         return self.sink is not None and self.sink.partial
+
+    @property
+    def missing(self) -> int:
+        """See ``Stream``."""
+        return 0 if self.sink is None else self.sink.missing
 
 
 def prefixed(message: Buffer, parts: Sequence[Buffer] = ()) -> tuple[int, Sequence[Buffer]]:

@@ -131,7 +131,7 @@ class H2Connection(Generic[H, S]):
 
     def replenish(self, stream: Stream) -> None:
         """Let the peer of a stream send as much again as was received."""
-        if stream.received and not stream.half_closed_remote and not stream.closed:
+        if stream.received > 0 and not stream.half_closed_remote and not stream.closed:
             self._write(window_update(stream.id, stream.received))
             stream.received = 0
 
@@ -187,12 +187,16 @@ class H2Connection(Generic[H, S]):
             stream.body_left -= size
         stream.received += size
         if stream.received >= self._stream_window // 2:
-            if stream.received > self._stream_window:
+            if stream.received > self._stream_window + stream.loan:
                 self.reset_stream(stream, Code.FLOW_CONTROL_ERROR)
                 return None
             if not stream.window_held:
-                self.replenish(stream)
+                self.on_window_low(stream)
         return stream
+
+    def on_window_low(self, stream: Stream) -> None:
+        """The peer has used half of a window."""
+        self.replenish(stream)
 
     def on_data(self, stream: Stream, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """Hand data to its stream."""

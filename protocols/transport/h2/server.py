@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from interlingua.protocols.transport.h2.connection import H2Connection
+from interlingua.protocols.transport.h2.credit import WindowCredit
 from interlingua.protocols.transport.h2.fields import fit_trailers
 from interlingua.protocols.transport.h2.flood import BURST, REQUEST_CREDIT
 from interlingua.protocols.transport.h2.frame_reader import FRAME_BYTES, NotHttp2Error
@@ -52,11 +53,34 @@ class ServerConnection(H2Connection[H, Stream]):
             connection_window=options.connection_window,
         )
         self._options = options
+        self._credit = WindowCredit(options.connection_window, self.grant)
         self._headers.limit(options.max_header_list)
         self._accept = accept
         self.reset_at_work = 0
         """How many streams the peer has reset whose work goes on; the streams count themselves."""
         self._refuse_after = MAX_STREAM_ID
+
+    def on_window_low(self, stream: Stream) -> None:
+        """Let the peer send more of a message that is arriving as the connection has room; else what is
+        received has been consumed."""
+        if stream.loan:
+            if stream.received >= (self._stream_window + stream.loan) // 2:
+                self.replenish(stream)
+        elif stream.missing:
+            self._credit.request(stream)
+        else:
+            self.replenish(stream)
+
+    def grant(self, stream: Stream, loan: int) -> None:
+        """Let the peer send as much again as was received, and ``loan`` bytes more."""
+        received = max(0, stream.received)  # negative after a loan that was given back
+        if received + loan and not stream.half_closed_remote:
+            self._write(window_update(stream.id, received + loan))
+            stream.received -= received
+
+    def message_ended(self, stream: Stream) -> None:
+        """The message of a stream with a loan is complete, or the stream has ended."""
+        self._credit.give_back(stream)
 
     def cancel(self, stream: Stream) -> None:
         """Reset a stream whose client does not read its answer."""

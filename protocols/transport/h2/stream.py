@@ -29,7 +29,8 @@ class Stream:
     ``received``: bytes of data received since the last WINDOW_UPDATE. ``body_left``: bytes of data that the
     content-length of the peer's message announces further, None without one (8.1.1). ``half_closed_remote``:
     the peer has sent all of its message; ``half_closed_local``: we have. ``closed``: nothing is sent or
-    received any more. ``window_held``: send no WINDOW_UPDATE for now. ``queued``: bytes in the send queue.
+    received any more. ``window_held``: send no WINDOW_UPDATE for now. ``loan``: how much larger its
+    window is than the initial one (``h2.credit``). ``queued``: bytes in the send queue.
     ``ending``: the queue ends our message, followed by ``trailers``, a field block, unless they are empty. A
     DATA frame that fits the ``sink`` with room to spare does not reach :meth:`data_received`.
     """
@@ -42,6 +43,7 @@ class Stream:
         "half_closed_local",
         "half_closed_remote",
         "id",
+        "loan",
         "queued",
         "received",
         "send_window",
@@ -58,10 +60,16 @@ class Stream:
         self.half_closed_remote = half_closed_remote
         self.half_closed_local = self.closed = self.ending = False
         self.window_held = False
+        self.loan = 0
         self.queued = 0
         self.sink: Sink | None = None
         self.trailers = b""
         self._queue: deque[memoryview] | None = None
+
+    @property
+    def missing(self) -> int:
+        """How many bytes the message lacks of which a part is here, 0 if none is."""
+        return 0
 
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """Take ``data[start:stop]``, which may be empty, and changes afterwards unless it is ``bytes``;

@@ -16,7 +16,7 @@ from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK
 from interlingua.protocols.transport.h2.frame_reader import MAX_FIELD_BLOCK
 from interlingua.protocols.transport.h2.frames import PREFACE, Code
 from interlingua.protocols.transport.h2.hpack import FieldLines
-from interlingua.protocols.transport.h2.options import MAX_STREAMS
+from interlingua.protocols.transport.h2.options import MAX_STREAMS, Http2Options
 from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.wire import Buffer
@@ -93,7 +93,7 @@ class Server:
             self.sent.extend(map(bytes, pieces))
 
         self.connection: ServerConnection[FieldLines] = ServerConnection(
-            lambda given: given, self.accept, write
+            lambda given: given, self.accept, write, Http2Options(stream_window=8 << 20)
         )
 
     def accept(self, connection: Any, number: int, given: FieldLines, ended: bool) -> Stream:
