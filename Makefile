@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test constraints test-wheel test-torch lint format schemas schemas-check sbom audit properties fuzz soak bench hostile bench-bridging peers-install peers clean
+.PHONY: help run test constraints test-wheel test-workers test-torch lint format schemas schemas-check sbom audit properties fuzz soak bench hostile bench-bridging peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ constraints: ## renew constraints.txt with the newest releases for `make test`
 
 test-wheel: $(VENV)/.installed-dev ## build sdist and wheel, test them in an empty environment
 	$(BIN)/python scripts/try_wheel.py
+
+test-workers: $(VENV)/.installed-dev ## the end-to-end tests with two front ends per daemon (DAEMON_WORKERS=2)
+	DAEMON_WORKERS=$(or $(DAEMON_WORKERS),2) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/e2e
 
 test-torch: $(VENV)/.installed-dev ## install PyTorch and run the tests that need it
 	$(PIP) install $(TORCH)

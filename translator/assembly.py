@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS
@@ -31,6 +31,7 @@ from interlingua.runtime.repository.files import (
     find_models,
     load_models,
 )
+from interlingua.runtime.repository.known_models import KnownModels
 from interlingua.runtime.repository.polling import Poller
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits
 from interlingua.runtime.shared_memory import SharedMemory
@@ -70,6 +71,27 @@ from interlingua.translator.serving.routing.examine import Examiner
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.settings import LogBook
 
+C = TypeVar("C", bound=KnownModels, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Models(Generic[C]):
+    """The models of a process, the ``upstreams`` of some, and what keeps them up to date. ``close`` it after
+    the last request."""
+
+    catalog: C
+    upstreams: Mapping[str, Upstream]
+    poller: Poller | None = None
+    cache: ResponseCache | None = None
+
+    async def close(self) -> None:
+        """Free the models, close the connections."""
+        if self.poller is not None:
+            await self.poller.stop()
+        await self.catalog.close()
+        for upstream in self.upstreams.values():
+            await upstream.close()
+
 
 @dataclass(slots=True)
 class Assembly:
@@ -79,8 +101,7 @@ class Assembly:
 
     config: Config
     service: Service
-    upstreams: Mapping[str, Upstream]
-    poller: Poller
+    models: Models[KnownModels]
     load: Load
     sources: Sources = field(default_factory=Sources)
     request_metrics: list[Mapping[str, RequestMetrics]] = field(default_factory=list)
@@ -88,6 +109,11 @@ class Assembly:
     tap: Tap | None = None
     examiner: Examiner | None = None
     mirrors: tuple[Mirror, ...] = ()
+
+    @property
+    def upstreams(self) -> Mapping[str, Upstream]:
+        """By name."""
+        return self.models.upstreams
 
     def pipeline(self, listener: ListenerOptions) -> Pipeline:
         """The pipeline of one listener; call it in the order in which listeners are bound."""
@@ -135,16 +161,13 @@ class Assembly:
 
     async def close(self) -> None:
         """Finish copies to mirrors, free the models, close the connections, flush the tap."""
-        await self.poller.stop()
         if self.examiner is not None:
             await self.examiner.stop()
         await self.service.copies.finish()
         await asyncio.gather(*(each.close() for each in self.mirrors))
-        await self.service.catalog.close()
+        await self.models.close()
         if self.tap is not None:
             await asyncio.to_thread(self.tap.close)
-        for upstream in self.upstreams.values():
-            await upstream.close()
 
 
 def load_local(config: Config, progress: Progress | None = None) -> Loaded:
@@ -169,22 +192,34 @@ def local_models(config: Config) -> list[tuple[ModelSource, tuple[str | int, ...
     return list(found.values())
 
 
-def assemble(config: Config, loaded: Loaded) -> Assembly:
-    """Build what ``config`` describes around the models in ``loaded``. Raises ``OSError`` if the file of the
-    tap cannot be opened."""
+def build_models(config: Config, loaded: Loaded) -> Models[ModelCatalog]:
+    """The models in ``loaded`` and those of upstreams."""
     upstreams, remote = upstream_models(config)
     cache = ResponseCache(config.server.response_cache_bytes) if config.server.response_cache_bytes else None
     repositories = [_repository(each, _limits(config, each)) for each in config.model_repository]
     models: dict[str, Target] = {**loaded.models, **remote}
     catalog = ModelCatalog(models, loaded.failed, repositories, config.models, cache)
+    poller = Poller(catalog, config.server.repository_poll_secs)
+    return Models(catalog, upstreams, poller, cache)
+
+
+def assemble(config: Config, loaded: Loaded) -> Assembly:
+    """Build what ``config`` describes around the models in ``loaded``. Raises as :func:`assemble_around`."""
+    return assemble_around(config, build_models(config, loaded))
+
+
+def assemble_around(config: Config, models: Models[KnownModels]) -> Assembly:
+    """Build what ``config`` describes around ``models``, which the assembly owns. Raises ``OSError`` if the
+    file of the tap cannot be opened."""
+    catalog, upstreams = models.catalog, models.upstreams
     mirrors = mirror.build(config, catalog.find)
     service = _service(config, catalog, list(map(build, config.routes, mirrors)))
     optional = {name for name, model in config.models.items() if not model.required}
-    service.required = frozenset((models.keys() | loaded.failed.keys()) - optional)
-    poller = Poller(catalog, config.server.repository_poll_secs)
+    service.required = frozenset(catalog.names()) - optional
     load = Load(config.server.max_inflight_requests, config.server.max_inflight_bytes)
-    assembly = Assembly(config, service, upstreams, poller, load)
-    add_sources(assembly.sources, service, upstreams, assembly.request_metrics, assembly.loads, cache)
+    assembly = Assembly(config, service, models, load)
+    metrics, loads = assembly.request_metrics, assembly.loads
+    add_sources(assembly.sources, service, upstreams, metrics, loads, models.cache)
     if routes := service.router.routes:
         assembly.sources.add("routes", partial(report.families, routes), partial(report.reports, routes))
         assembly.examiner = Examiner(routes, service.router.models)
@@ -201,7 +236,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     return assembly
 
 
-def _service(config: Config, catalog: ModelCatalog, routes: list[Route]) -> Service:
+def _service(config: Config, catalog: KnownModels, routes: list[Route]) -> Service:
     server = config.server
     extensions = (name for dialect in DIALECTS.values() for name in dialect.manifest.extensions)
     upstream_bindings = {

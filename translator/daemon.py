@@ -10,13 +10,12 @@ import asyncio
 import contextlib
 import gc
 import logging
-import signal
 import sys
 from dataclasses import dataclass
 
 from interlingua.protocols.transport import loop
 from interlingua.protocols.transport.address import Address, parse_address
-from interlingua.protocols.transport.servers import SERVERS, Server, ServerSettings
+from interlingua.protocols.transport.servers import Server
 from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.offload.pool import OffloadPool
@@ -25,23 +24,19 @@ from interlingua.translator.access.build import authorization
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.listener import AdminListener
-from interlingua.translator.assembly import Assembly, assemble, decoding_limits, load_local
-from interlingua.translator.config.bindings import bindings_of
+from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.options import Config, ListenerOptions
+from interlingua.translator.listening import server_of
 from interlingua.translator.progress import LoadingProgress
+from interlingua.translator.stop_signals import StopSignals
+from interlingua.translator.tuning import YOUNG_OBJECTS
 from interlingua.translator.welcome import welcome
+from interlingua.translator.workers.serve import serve_workers, workers_of
+from interlingua.translator.workers.supervisor import StartupError
 
 _log = logging.getLogger(__name__)
 
 OK, FAILED = 0, 1
-
-_YOUNG_OBJECTS = 10_000
-"""The threshold of the youngest generation of the garbage collector. A request leaves no cycles, and with
-Python's own 700 the collector takes a tenth of the time of a small request."""
-
-
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-"""SIGHUP, which comes when a terminal closes, would end the process at once: it drains like SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +51,13 @@ def serve(config: Config) -> int:
     could not start (an address in use, an unreadable repository). It starts without models that fail to load,
     and readiness reports them."""
     logs.set_up(config.server.log_level, config.server.log_format)
-    gc.set_threshold(_YOUNG_OBJECTS)
+    gc.set_threshold(YOUNG_OBJECTS)
     if config.server.tune_allocator:
         tune_allocator()
     try:
         logs.add_audit_file(config.server.audit_log)
         return loop.run(_serve(config))
-    except (OSError, LoadError) as error:
+    except (OSError, LoadError, StartupError) as error:
         # the text of an error with a file name is complete
         text = isinstance(error, OSError) and error.filename is None and error.strerror
         _log.error("startup failed", extra={"facts": {"reason": str(text or error)}})
@@ -70,10 +65,13 @@ def serve(config: Config) -> int:
 
 
 async def _serve(config: Config) -> int:
-    stop = _StopSignals()
+    stop = StopSignals()
     try:
-        async with _admin(config) as operators:
-            await _load_and_serve(config, operators, stop)
+        if workers_of(config):
+            await serve_workers(config, stop)
+        else:
+            async with _admin(config) as operators:
+                await _load_and_serve(config, operators, stop)
     finally:
         stop.forget()
     _log.info("stopped")
@@ -88,7 +86,7 @@ def _admin(config: Config) -> AdminListener:
     return AdminListener(parse_address(options.listen), secs, gate)
 
 
-async def _load_and_serve(config: Config, operators: AdminListener, stop: _StopSignals) -> None:
+async def _load_and_serve(config: Config, operators: AdminListener, stop: StopSignals) -> None:
     with LoadingProgress(sys.stderr) as progress:
         loaded = await asyncio.to_thread(load_local, config, progress)
     for name, reason in sorted(loaded.failed.items()):
@@ -97,15 +95,16 @@ async def _load_and_serve(config: Config, operators: AdminListener, stop: _StopS
         await _serve_models(assemble(config, loaded), operators, stop)
 
 
-async def _serve_models(assembly: Assembly, operators: AdminListener, stop: _StopSignals) -> None:
+async def _serve_models(assembly: Assembly, operators: AdminListener, stop: StopSignals) -> None:
     try:
         await assembly.service.catalog.warm_up()
         await asyncio.gather(*(each.start() for each in assembly.mirrors))
         if not stop.first.done():
             listening = await _listen(assembly)
             operators.show(assembly.site())
-            if assembly.poller.is_needed:
-                assembly.poller.start()
+            poller = assembly.models.poller
+            if poller is not None and poller.is_needed:
+                poller.start()
             if assembly.examiner is not None:
                 assembly.examiner.start()
             _greet(assembly, listening, operators.address)
@@ -120,7 +119,7 @@ async def _listen(assembly: Assembly) -> list[Listening]:
     listening: list[Listening] = []
     try:
         for options in assembly.config.listeners:
-            server = _server(assembly, options)
+            server = server_of(assembly, options, parse_address(options.listen))
             listening.append(Listening(options, await server.start(), server))
     except OSError:
         for each in listening:
@@ -155,24 +154,7 @@ def _greet(assembly: Assembly, listening: list[Listening], operators: Address | 
         sys.stdout.flush()
 
 
-def _server(assembly: Assembly, options: ListenerOptions) -> Server:
-    pipeline = assembly.pipeline(options)
-    settings = ServerSettings(
-        options.max_request_bytes,
-        options.max_response_bytes,
-        options.max_concurrency,
-        options.engine,
-        any(binding.te_with_length for binding in bindings_of(assembly.config, options)),
-        pipeline.authorization.trusts if options.proxy_protocol else None,
-        pipeline.load,
-        decoding_limits(options),
-        options.timeouts,
-        options.http2.build(),
-    )
-    return SERVERS[options.transport](pipeline.handlers, parse_address(options.listen), settings)
-
-
-async def _drain(assembly: Assembly, listening: list[Listening], stop: _StopSignals) -> None:
+async def _drain(assembly: Assembly, listening: list[Listening], stop: StopSignals) -> None:
     options = assembly.config.server
     assembly.service.leave()
     _log.info("stopping", extra={"facts": {"drain_secs": options.drain_secs}})
@@ -193,31 +175,3 @@ async def _stopped(listening: list[Listening], grace: float, hurry: asyncio.Futu
     # a second stop also ends the first; both may count the same requests
     cut = await asyncio.gather(*(each.server.stop(0) for each in listening))
     return sum(map(max, cut, await ending))
-
-
-class _StopSignals:
-    """The first and the second signal to stop. ``hurry`` skips the drain: at SIGINT, which comes from a
-    terminal, or at the second signal."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.first: asyncio.Future[None] = self._loop.create_future()
-        self.second: asyncio.Future[None] = self._loop.create_future()
-        self.hurry: asyncio.Future[None] = self._loop.create_future()
-        for number in _STOP_SIGNALS:
-            self._loop.add_signal_handler(number, self._come, number is signal.SIGINT)
-
-    def forget(self) -> None:
-        for number in _STOP_SIGNALS:
-            self._loop.remove_signal_handler(number)
-
-    def _come(self, hurry: bool) -> None:
-        again = self.first.done()
-        _resolve(self.second if again else self.first)
-        if hurry or again:
-            _resolve(self.hurry)
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

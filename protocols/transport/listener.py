@@ -118,7 +118,7 @@ class Listener:
 
     def __init__(self, address: Address, trusts: Trusts | None = None) -> None:
         self.address = address
-        self._trusts = trusts
+        self.trusts = trusts
         self._waiting: set[ProxiedConnection] = set()
         self._server: asyncio.Server | None = None
         self._file: SocketFile | None = None
@@ -129,12 +129,17 @@ class Listener:
         sock = listen(self.address)
         self.address = bound(sock)
         self._file = SocketFile(self.address)
-        if self._trusts is not None:
-            accept = partial(ProxiedConnection, self.address, accept, self._trusts, self._waiting)
+        accept = self._protocol(accept)
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if self.address.path else loop.create_server
         self._server = await create(accept, sock=sock, backlog=BACKLOG)
         return self.address
+
+    def _protocol(self, accept: Callable[[], asyncio.BaseProtocol]) -> Callable[[], asyncio.BaseProtocol]:
+        """What makes the protocol of a connection, the header of a proxy included."""
+        if self.trusts is None:
+            return accept
+        return partial(ProxiedConnection, self.address, accept, self.trusts, self._waiting)
 
     @property
     def sockets(self) -> Sequence[object]:
@@ -156,3 +161,11 @@ class Listener:
         if self._file is not None:
             self._file.remove()
         return cut
+
+
+def listener_at(place: Address | Listener, trusts: Trusts | None) -> Listener:
+    """A listener at an address, or the one that a caller has made for another kind of sockets."""
+    if not isinstance(place, Listener):
+        return Listener(place, trusts)
+    place.trusts = trusts
+    return place

@@ -13,6 +13,7 @@ from interlingua.protocols.transport.framed.server import FramedServer
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
 from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.transport.listener import Listener
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
@@ -49,7 +50,7 @@ class ServerSettings:
     http2: Http2Options = DEFAULT_OPTIONS
 
 
-def _http(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
+def _http(handlers: Handlers, address: Address | Listener, settings: ServerSettings) -> Server:
     return HttpServer(
         handlers["http"],
         address,
@@ -62,7 +63,7 @@ def _http(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
     )
 
 
-def _grpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
+def _grpc(handlers: Handlers, address: Address | Listener, settings: ServerSettings) -> Server:
     if settings.engine == "native":
         create: Callable[..., Server] = partial(GrpcServer, trusts=settings.trusts, limits=settings.limits)
     else:
@@ -80,7 +81,7 @@ def _grpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
     )
 
 
-def _brpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
+def _brpc(handlers: Handlers, address: Address | Listener, settings: ServerSettings) -> Server:
     return BrpcServer(
         handlers["brpc"],
         handlers["brpc/http"],
@@ -97,7 +98,7 @@ def _brpc(handlers: Handlers, address: Address, settings: ServerSettings) -> Ser
     )
 
 
-def _tcp(handlers: Handlers, address: Address, settings: ServerSettings) -> Server:
+def _tcp(handlers: Handlers, address: Address | Listener, settings: ServerSettings) -> Server:
     return FramedServer(
         handlers["tcp"],
         address,
@@ -109,7 +110,7 @@ def _tcp(handlers: Handlers, address: Address, settings: ServerSettings) -> Serv
     )
 
 
-SERVERS: Mapping[str, Callable[[Handlers, Address, ServerSettings], Server]] = {
+SERVERS: Mapping[str, Callable[[Handlers, Address | Listener, ServerSettings], Server]] = {
     "http": _http,
     "grpc": _grpc,
     "brpc": _brpc,

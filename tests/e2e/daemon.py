@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 START_SECS = 60
+WORKERS = int(os.environ.get("DAEMON_WORKERS", "0"))
+"""The front ends of every daemon: the same tests hold for a server of several processes."""
 
 
 @dataclass
@@ -38,7 +41,8 @@ class Daemon:
     @classmethod
     def begin(cls, folder: Path, config: dict[str, Any]) -> Daemon:
         """Start on ``config`` and wait for nothing."""
-        config = {**config, "server": {"log_format": "json", "drain_secs": 0.0, **config.get("server", {})}}
+        server = {"log_format": "json", "drain_secs": 0.0, "workers": WORKERS, **config.get("server", {})}
+        config = {**config, "server": server}
         path = folder / "config.yaml"
         path.write_text(yaml.safe_dump(config))
         process = subprocess.Popen(

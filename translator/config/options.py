@@ -99,6 +99,9 @@ class ServerOptions(Section):
     0 is no cache."""
     shared_memory: SharedMemoryOptions = Field(default_factory=SharedMemoryOptions)
     """Tensors in shared memory instead of messages."""
+    workers: Annotated[int, Field(ge=0, le=256)] | Literal["auto"] = 0
+    """The number of front-end processes, which decode, route and encode; one more process has the models.
+    0 is a server of one process, `auto` one front end less than there are processors."""
     max_instances: Annotated[int, Field(ge=1)] = 64
     """The maximum number of instances that the configuration of a model in a repository may state. A model
     with more does not load. `instances` under `models` is not limited."""

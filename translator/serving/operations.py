@@ -57,7 +57,8 @@ class Service:
     ``shared_memory``: ``all``, ``none`` or ``local``. ``numbers`` number the requests of the process.
     ``counted`` has durations by operation, ``trends`` the inferences over time. ``started_ns`` is a
     ``time.monotonic_ns()``. ``listeners`` are bound. ``observers`` observe every inference, with
-    ``stream_budget`` for running streams and ``copies`` of messages that pass through.
+    ``stream_budget`` for running streams and ``copies`` of messages that pass through. ``share`` repeats the
+    changes of clients (``changes.StateChange``) in the other processes of the server, if it has several.
     """
 
     router: Router
@@ -80,6 +81,7 @@ class Service:
     observers: tuple[Observer, ...] = ()
     stream_budget: ByteBudget = field(default_factory=ByteBudget)
     copies: PassedCopies = field(default_factory=PassedCopies)
+    share: Callable[[Any], Awaitable[None]] | None = None
     started_ns: int = field(default_factory=time.monotonic_ns)
 
     @property

@@ -28,6 +28,7 @@ from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits, OffloadR
 from interlingua.translator.access.audit import recorded
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.classes import CLASS_OF, PRIVILEGED
+from interlingua.translator.serving.changes import change_of
 from interlingua.translator.serving.dispatch import Dispatch, DispatchPlan
 from interlingua.translator.serving.header_parameters import HeaderParameters
 from interlingua.translator.serving.interleave import StreamItem
@@ -351,6 +352,8 @@ class RequestProcessor:
         else:
             route.bound(context)
             result = await _within(context.deadline, by_route(offer, request, route))
+        if self.service.share is not None and (change := change_of(operation, request)) is not None:
+            await self.service.share(change)
         return opened.action.encode(opened, result)
 
     def _admit_to_shared_memory(self, context: Context) -> None:

@@ -36,7 +36,7 @@ from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Opt
 from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.http.engine import Settings
 from interlingua.protocols.transport.http.native import NativeEngine
-from interlingua.protocols.transport.listener import ConnectionSet, Listener
+from interlingua.protocols.transport.listener import ConnectionSet, Listener, listener_at
 from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
@@ -88,7 +88,7 @@ class BrpcServer:
         handler: BrpcHandler,
         http: HttpHandler,
         grpc: GrpcHandler,
-        address: Address,
+        address: Address | Listener,
         *,
         max_request_bytes: int = MAX_REQUEST_BYTES,
         max_response_bytes: int | None = None,
@@ -99,7 +99,7 @@ class BrpcServer:
         http2: Http2Options = DEFAULT_OPTIONS,
         trusts: Trusts | None = None,
     ) -> None:
-        self._listener = Listener(address, trusts)
+        self._listener = listener_at(address, trusts)
         load = ListenerLoad() if load is None else load
         self.handler = handler
         self.http = NativeEngine(

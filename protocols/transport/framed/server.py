@@ -23,6 +23,7 @@ from interlingua.protocols.transport.listener import (
     LINGER_SECS,
     ConnectionSet,
     Listener,
+    listener_at,
 )
 from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
@@ -53,7 +54,7 @@ class FramedServer:
     def __init__(
         self,
         handler: FramedHandler,
-        address: Address,
+        address: Address | Listener,
         *,
         max_request_bytes: int = MAX_REQUEST_BYTES,
         max_response_bytes: int | None = None,
@@ -63,7 +64,7 @@ class FramedServer:
         linger_secs: float = LINGER_SECS,
         trusts: Trusts | None = None,
     ) -> None:
-        self._listener = Listener(address, trusts)
+        self._listener = listener_at(address, trusts)
         self.handler = handler
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes

@@ -25,7 +25,7 @@ from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Opt
 from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.hand_over import hand_over
-from interlingua.protocols.transport.listener import ConnectionSet, Listener
+from interlingua.protocols.transport.listener import ConnectionSet, Listener, listener_at
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
@@ -53,7 +53,7 @@ class GrpcServer:
     def __init__(
         self,
         handler: GrpcHandler,
-        address: Address,
+        address: Address | Listener,
         *,
         max_request_bytes: int | None = None,
         max_response_bytes: int | None = None,
@@ -63,7 +63,7 @@ class GrpcServer:
         http2: Http2Options = DEFAULT_OPTIONS,
         trusts: Trusts | None = None,
     ) -> None:
-        self._listener = Listener(address, trusts)
+        self._listener = listener_at(address, trusts)
         self.handler = handler
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes

@@ -19,7 +19,7 @@ class RemoteListener(Listener):
 
     async def start(self, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
         """Take connections from now on; ``accept`` makes the protocol of each."""
-        self._accept = accept
+        self._accept = self._protocol(accept)
         return self.address
 
     async def take(self, connection: socket.socket) -> None:
@@ -33,24 +33,24 @@ class RemoteListener(Listener):
 
 
 class Takeover:
-    """Takes connections from ``sock`` for ``listeners``, by number, which have started. ``ended`` returns how
-    many of them have ended. Calls ``lost`` when the other process has exited. Use on one event loop."""
+    """Takes connections from ``sock`` for ``listeners``, by number, which have started. ``connections``
+    returns how many are open. Calls ``lost`` when the other process has exited. Use on one event loop."""
 
     def __init__(
         self,
         sock: socket.socket,
         listeners: Sequence[RemoteListener],
         beats: Beats,
-        ended: Callable[[], int],
+        connections: Callable[[], int],
         lost: Callable[[], object],
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._listeners = listeners
         self._beats = beats
-        self._ended = ended
+        self._connections = connections
         self._lost = lost
-        self._failed = 0
+        self._received = 0
         self._taking: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock.fileno(), self._take)
@@ -58,12 +58,14 @@ class Takeover:
 
     def stop(self) -> None:
         """Take nothing more."""
+        if self._sock.fileno() == -1:
+            return
         self._timer.cancel()
         self._loop.remove_reader(self._sock.fileno())
         self._sock.close()
 
     def _beat(self) -> None:
-        self._beats.beat(self._ended() + self._failed)
+        self._beats.beat(self._received - len(self._taking) - self._connections())
         self._timer = self._loop.call_later(BEAT_SECS, self._beat)
 
     def _take(self) -> None:
@@ -78,6 +80,7 @@ class Takeover:
                 self.stop()
                 self._lost()
                 return
+            self._received += 1
             for descriptor in descriptors:
                 listener = self._listeners[NUMBER.unpack(data)[0]]
                 task = self._loop.create_task(listener.take(socket.socket(fileno=descriptor)))
@@ -86,5 +89,6 @@ class Takeover:
 
     def _taken(self, task: asyncio.Task[None]) -> None:
         self._taking.discard(task)
-        if task.cancelled() or task.exception() is not None:
-            self._failed += 1
+        if not task.cancelled():
+            # retrieved: a connection that has ended is no error
+            task.exception()

@@ -16,6 +16,7 @@ from interlingua.protocols.transport.listener import (
     HALF_CLOSED_SECS,
     LINGER_SECS,
     Listener,
+    listener_at,
 )
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import Trusts
@@ -40,7 +41,7 @@ class HttpServer:
     def __init__(
         self,
         handler: HttpHandler,
-        address: Address,
+        address: Address | Listener,
         *,
         engine: Literal["native", "library"] = "native",
         max_response_bytes: int | None = None,
@@ -51,7 +52,7 @@ class HttpServer:
         accept_te_with_length: bool = False,
         trusts: Trusts | None = None,
     ) -> None:
-        self._listener = Listener(address, trusts)
+        self._listener = listener_at(address, trusts)
         self._create = ENGINES[engine]
         self._settings = Settings(
             handler,

@@ -17,7 +17,7 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.handover.beats import Beats
 from interlingua.protocols.transport.handover.received import RemoteListener, Takeover
 
-ended = 0
+connections = 0
 
 
 class Numbered(asyncio.Protocol):
@@ -25,11 +25,13 @@ class Numbered(asyncio.Protocol):
         self._listener = listener
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        global connections
+        connections += 1
         self._transport = cast("asyncio.WriteTransport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        global ended
-        ended += 1
+        global connections
+        connections -= 1
 
     def data_received(self, data: bytes) -> None:
         if data == b"stall\n":
@@ -44,7 +46,7 @@ async def serve(sock: socket.socket, page: mmap.mmap) -> None:
     for number, listener in enumerate(listeners):
         await listener.start(lambda number=number: Numbered(number))  # type: ignore[misc]
     lost = asyncio.Event()
-    Takeover(sock, listeners, Beats(page), lambda: ended, lost.set)
+    Takeover(sock, listeners, Beats(page), lambda: connections, lost.set)
     await lost.wait()
 
 

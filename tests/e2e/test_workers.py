@@ -1,0 +1,364 @@
+"""A server of several processes is one server to its clients, and outlives its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from multiprocessing import shared_memory
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.e2e.daemon import ROOT, Daemon
+
+SPEC = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
+CONFIG: dict[str, Any] = {
+    "server": {"workers": 2, "shutdown_timeout_secs": 10},
+    "admin": {"listen": "127.0.0.1:0"},
+    "listeners": [
+        {"listen": "127.0.0.1:0", "transport": "http"},
+        {"listen": "127.0.0.1:0", "transport": "grpc"},
+    ],
+    "model_repository": [
+        {"path": str(ROOT / "examples" / "models"), "control": "explicit", "load": ["digits"]}
+    ],
+    "models": {
+        "echo": {
+            "backend": "identity",
+            "signature": {"inputs": SPEC, "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]},
+        }
+    },
+}
+RECOVERY_SECS = 60
+"""Starting a process takes a second, or many on a machine that does other work."""
+
+
+_opened: list[HTTPConnection] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
+class Server:
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.admin = daemon.until("admin listening")["address"]
+        self.http = daemon.addresses[0]
+
+    def get(self, path: str, address: str = "") -> Any:
+        with urllib.request.urlopen(f"http://{address or self.admin}{path}", timeout=10) as answer:
+            return json.load(answer)
+
+    def processes(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = self.get("/")["processes"]
+        return found
+
+    def connections(self, count: int) -> list[HTTPConnection]:
+        """Connections, which spread over the front ends; closed at the end of the test."""
+        found = [HTTPConnection(self.http, timeout=30) for _ in range(count)]
+        _opened.extend(found)
+        return found
+
+    def until_ready(self) -> None:
+        deadline = time.monotonic() + RECOVERY_SECS
+        while not all(each["ready"] for each in self.processes().values()):
+            assert time.monotonic() < deadline, self.daemon.log
+            time.sleep(0.05)
+
+    def metric(self, name: str) -> dict[str, float]:
+        with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return {
+            line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)
+        }
+
+
+def call(connection: HTTPConnection, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    connection.request(method, path, None if body is None else json.dumps(body))
+    answer = connection.getresponse()
+    content = answer.read()
+    return answer.status, json.loads(content) if content[:1] in (b"{", b"[") else content
+
+
+def infer(connection: HTTPConnection, values: list[float], model: str = "echo") -> Any:
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [len(values)], "data": values}]
+    status, answer = call(connection, "POST", f"/v2/models/{model}/infer", {"inputs": inputs})
+    return answer["outputs"][0]["data"] if status == 200 else (status, answer)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    daemon = Daemon.start(tmp_path_factory.mktemp("workers"), CONFIG)
+    try:
+        yield Server(daemon)
+        assert daemon.stop() == 0
+        assert not [line for line in daemon.log if line["level"] == "unparsed"]
+    finally:
+        daemon.kill()
+
+
+def test_every_front_end_answers(server: Server) -> None:
+    connections = server.connections(8)
+    assert [infer(each, [1, number]) for number, each in enumerate(connections)] == [
+        [1, number] for number in range(8)
+    ]
+    counted = server.get("/server")
+    front_ends = [found["listeners"][0]["dialects"]["oip"]["requests"] for found in counted.values()]
+    assert len(front_ends) == 2
+    assert all(front_ends)
+
+
+def test_large_tensors_pass(server: Server) -> None:
+    (connection,) = server.connections(1)
+    data = np.arange(1 << 20, dtype="<f4").tobytes()
+    head = json.dumps(
+        {
+            "inputs": [
+                {
+                    "name": "x",
+                    "datatype": "FP32",
+                    "shape": [1 << 20],
+                    "parameters": {"binary_data_size": len(data)},
+                }
+            ],
+            "parameters": {"binary_data_output": True},
+        }
+    ).encode()
+    headers = {"inference-header-content-length": str(len(head))}
+    for _ in range(3):
+        connection.request("POST", "/v2/models/echo/infer", head + data, headers)
+        assert connection.getresponse().read().endswith(data)
+
+
+def test_loads_take_effect_on_all_front_ends(server: Server) -> None:
+    connections = server.connections(6)
+    for _ in range(3):
+        assert call(connections[0], "POST", "/v2/repository/models/identity_fp32/load", {})[0] == 200
+        assert [call(each, "GET", "/v2/models/identity_fp32/ready")[0] for each in connections] == [200] * 6
+        assert call(connections[1], "POST", "/v2/repository/models/identity_fp32/unload", {})[0] == 200
+        found = [call(each, "GET", "/v2/models/identity_fp32/ready")[0] for each in connections]
+        assert found == [400] * 6 or found == [404] * 6
+
+
+def test_a_server_set_offline_is_offline_for_all(server: Server) -> None:
+    connections = server.connections(6)
+    try:
+        assert call(connections[0], "GET", "/grps/v1/health/offline")[0] == 200
+        assert {call(each, "GET", "/grps/v1/health/ready")[0] for each in connections} != {200}
+        assert len({call(each, "GET", "/grps/v1/health/ready")[0] for each in connections}) == 1
+    finally:
+        assert call(connections[1], "GET", "/grps/v1/health/online")[0] == 200
+    assert {call(each, "GET", "/grps/v1/health/ready")[0] for each in connections} == {200}
+
+
+def test_shared_memory_is_registered_for_all(server: Server) -> None:
+    connections = server.connections(6)
+    region = shared_memory.SharedMemory(create=True, size=8)
+    try:
+        region.buf[:8] = struct.pack("<2f", 1.5, -2)
+        described = {"key": f"/{region.name}", "offset": 0, "byte_size": 8}
+        path = "/v2/systemsharedmemory/region/mine"
+        assert call(connections[0], "POST", f"{path}/register", described)[0] == 200
+        place = {"shared_memory_region": "mine", "shared_memory_byte_size": 8}
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "parameters": place}]}
+        for each in connections:
+            status, answer = call(each, "POST", "/v2/models/echo/infer", body)
+            assert (status, answer["outputs"][0]["data"]) == (200, [1.5, -2])
+        assert call(connections[1], "POST", f"{path}/unregister")[0] == 200
+        assert {call(each, "POST", "/v2/models/echo/infer", body)[0] for each in connections} == {404}
+    finally:
+        region.close()
+        region.unlink()
+
+
+def test_metrics_are_those_of_one_server(server: Server) -> None:
+    name = 'interlingua_requests_total{listener="' + server.http
+
+    def count() -> float:
+        return sum(
+            value
+            for labels, value in server.metric(name).items()
+            if 'operation="infer"' in labels and 'code="OK"' in labels
+        )
+
+    before = count()
+    models = server.metric('nv_inference_request_success{model="echo"')
+    for each in server.connections(10):
+        infer(each, [1])
+    assert count() == before + 10
+    (now,), (then,) = server.metric('nv_inference_request_success{model="echo"').values(), models.values()
+    assert now == then + 10
+    assert set(server.metric("interlingua_process_up").values()) == {1}
+
+
+def test_request_numbers_differ(server: Server) -> None:
+    numbers = []
+    for each in server.connections(6):
+        for _ in range(3):
+            each.request("GET", "/api/status")
+            answer = each.getresponse()
+            answer.read()
+            numbers.append(answer.getheader("NV-Status") or "")
+    found = [line.partition("request_id: ")[2].split()[0] for line in numbers]
+    assert len(set(found)) == len(found) == 18
+
+
+def test_a_killed_front_end_loses_its_connections_alone(server: Server) -> None:
+    connections = server.connections(8)
+    for each in connections:
+        infer(each, [1])
+    pid = server.processes()["front end 0"]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(0.2)
+    answers = []
+    for each in connections:
+        try:
+            answers.append(infer(each, [2]))
+        except OSError:
+            answers.append(None)
+    assert all(answer in ([2], None) for answer in answers)
+    assert 2 <= answers.count([2]) <= 6
+    # new ones go to the other, at once
+    assert [infer(each, [3]) for each in server.connections(4)] == [[3]] * 4
+    server.until_ready()
+    assert server.processes()["front end 0"]["pid"] != pid
+    assert [infer(each, [4]) for each in server.connections(4)] == [[4]] * 4
+
+
+def test_a_restarted_front_end_knows_what_clients_changed(server: Server) -> None:
+    assert call(server.connections(1)[0], "GET", "/grps/v1/health/offline")[0] == 200
+    try:
+        os.kill(server.processes()["front end 1"]["pid"], signal.SIGKILL)
+        time.sleep(0.2)
+        server.until_ready()
+        found = {call(each, "GET", "/grps/v1/health/ready")[0] for each in server.connections(6)}
+        assert 200 not in found
+    finally:
+        call(server.connections(1)[0], "GET", "/grps/v1/health/online")
+    assert {call(each, "GET", "/grps/v1/health/ready")[0] for each in server.connections(6)} == {200}
+
+
+def test_a_frozen_front_end_gets_no_new_connections(server: Server) -> None:
+    pid = server.processes()["front end 0"]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(1)
+        began = time.monotonic()
+        assert [infer(each, [5]) for each in server.connections(6)] == [[5]] * 6
+        assert server.get("/health/live")["live"]
+        assert server.get("/health/ready")["ready"]
+        # it holds up nobody
+        assert time.monotonic() - began < 10
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    server.until_ready()
+
+
+def test_models_come_back_after_the_runtime_process_exits(server: Server) -> None:
+    connections = server.connections(4)
+    for each in connections:
+        infer(each, [1])
+    os.kill(server.processes()["runtime"]["pid"], signal.SIGKILL)
+    time.sleep(0.2)
+    status, answer = infer(connections[0], [1])
+    assert status == 503
+    assert "the runtime process" in answer["error"]
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        server.get("/health/ready")
+    assert raised.value.code == 503
+    assert "runtime process" in raised.value.read().decode()
+    server.until_ready()
+    deadline = time.monotonic() + RECOVERY_SECS
+    while infer(connections[0], [1]) != [1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert [infer(each, [6]) for each in connections] == [[6]] * 4
+
+
+def test_callers_get_right_answers_or_typed_errors_while_processes_are_killed(server: Server) -> None:
+    """Nobody waits for ever, nobody gets another caller's answer."""
+    stop = time.monotonic() + 6
+
+    def ask(number: int) -> list[object]:
+        (connection,), faults = server.connections(1), []
+        count = 0
+        while time.monotonic() < stop:
+            count += 1
+            sent = [float(number), float(count)]
+            try:
+                answer = infer(connection, sent)
+            except OSError:
+                connection.close()
+                continue
+            if answer != sent and answer[0] != 503:
+                faults.append((sent, answer))
+        return faults
+
+    with ThreadPoolExecutor(8) as pool:
+        asking = [pool.submit(ask, number) for number in range(8)]
+        for name in ("front end 0", "runtime", "front end 1"):
+            time.sleep(1.2)
+            pid = server.processes()[name]["pid"]
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+        assert [each.result() for each in asking] == [[]] * 8
+    server.until_ready()
+
+
+def test_nothing_is_left_when_the_supervisor_is_killed(tmp_path: Path) -> None:
+    daemon = Daemon.start(tmp_path, CONFIG)
+    pids = [each["pid"] for each in Server(daemon).processes().values()]
+    before = set(os.listdir("/dev/shm"))
+    daemon.process.kill()
+    daemon.process.wait()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert set(os.listdir("/dev/shm")) <= before
+    daemon.kill()
+
+
+def test_requests_in_flight_end_at_a_stop(tmp_path: Path) -> None:
+    config = {**CONFIG, "server": {**CONFIG["server"], "drain_secs": 0.5}}
+    daemon = Daemon.start(tmp_path, config)
+    server = Server(daemon)
+    (connection,) = server.connections(1)
+    assert infer(connection, [1]) == [1]
+    daemon.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    # it reports not ready, and answers
+    assert call(connection, "GET", "/v2/health/ready")[0] != 200
+    assert infer(connection, [2]) == [2]
+    assert daemon.process.wait(30) == 0
+    daemon.kill()
+
+
+def test_grpcio_cannot_listen_for_front_ends(tmp_path: Path) -> None:
+    listener = {"listen": "127.0.0.1:0", "transport": "grpc", "engine": "library"}
+    daemon = Daemon.begin(tmp_path, {**CONFIG, "listeners": [listener]})
+    assert daemon.process.wait(30) == 1
+    daemon.kill()
+    assert any("needs workers: 0" in str(line) for line in daemon.log)
+
+
+def test_an_address_in_use_ends_the_start(server: Server, tmp_path: Path) -> None:
+    config = {**CONFIG, "listeners": [{"listen": server.http, "transport": "http"}]}
+    daemon = Daemon.begin(tmp_path, config)
+    assert daemon.process.wait(30) == 1
+    daemon.kill()
+    assert any("cannot listen" in str(line) for line in daemon.log)

@@ -1,0 +1,131 @@
+"""What front ends and the runtime process have in common: they obey the supervisor, and end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from interlingua.protocols.transport import loop
+from interlingua.runtime.allocator import tune_allocator
+from interlingua.runtime.offload.pool import OffloadPool
+from interlingua.translator import logs
+from interlingua.translator.config.options import Config
+from interlingua.translator.tuning import YOUNG_OBJECTS
+from interlingua.translator.workers.control import ControlChannel
+
+_END_SECS = 10.0
+"""How long a process may take to end in order after the supervisor has exited."""
+
+_log = logging.getLogger(__name__)
+
+Handle = Callable[[Any, list[int]], Any]
+"""Carries out a message: its value and descriptors, which it owns. Returns the reply, perhaps awaitable."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOrder:
+    """The first message of the supervisor: the configuration, and for a front end its ``number`` of all
+    ``front_ends``, from 0, and the bound ``addresses`` of the listeners."""
+
+    config: Config
+    number: int = 0
+    front_ends: int = 1
+    addresses: tuple[str, ...] = ()
+
+
+def main(descriptor: int, run: Callable[[Child], Awaitable[None]]) -> None:
+    """Carry out ``run`` for the supervisor at the other end of the socket ``descriptor``."""
+    # the supervisor ends this process; a terminal sends its signals to all
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    gc.set_threshold(YOUNG_OBJECTS)
+    loop.run(_main(descriptor, run))
+
+
+async def _main(descriptor: int, run: Callable[[Child], Awaitable[None]]) -> None:
+    # upstreams of both kinds of processes may send what takes long to decode
+    async with OffloadPool():
+        await run(Child(socket.socket(fileno=descriptor)))
+
+
+class Child:
+    """The process as its supervisor sees it. Messages wait until :meth:`handle` names their handler."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._handlers: dict[str, Handle] = {}
+        self._early: list[tuple[str, Any, list[int], Callable[[Any], None]]] = []
+        self._control = ControlChannel(sock, self._receive, self._lost)
+        self._loop = asyncio.get_running_loop()
+        self._stop: asyncio.Future[float] = self._loop.create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.handle("stop", lambda grace, _: self._stopping(grace))
+
+    async def start(self) -> WorkerOrder:
+        """The first message. Applies what the configuration says of every process."""
+        first: asyncio.Future[WorkerOrder] = self._loop.create_future()
+        self.handle("start", lambda order, _: first.set_result(order))
+        order = await first
+        server = order.config.server
+        logs.set_up(server.log_level, server.log_format)
+        if server.tune_allocator:
+            tune_allocator()
+        return order
+
+    def send(self, kind: str, value: object = None) -> None:
+        """Send a message to the supervisor."""
+        self._control.send(kind, value)
+
+    async def request(self, kind: str, value: object = None) -> Any:
+        """The supervisor's reply. Raises ``ControlLostError``."""
+        return await self._control.request(kind, value)
+
+    def handle(self, kind: str, handle: Handle) -> None:
+        """Have ``handle`` carry out the messages of ``kind``, those that have arrived too."""
+        self._handlers[kind] = handle
+        early, self._early = self._early, []
+        for message in early:
+            self._receive(*message)
+
+    async def stopped(self) -> float:
+        """Wait for the end. Returns the seconds that running requests may take."""
+        return await asyncio.shield(self._stop)
+
+    def _receive(self, kind: str, value: Any, descriptors: list[int], reply: Callable[[Any], None]) -> None:
+        handle = self._handlers.get(kind)
+        if handle is None:
+            self._early.append((kind, value, descriptors, reply))
+            return
+        task = self._loop.create_task(_carry_out(handle, value, descriptors, reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _stopping(self, grace: float) -> None:
+        if not self._stop.done():
+            self._stop.set_result(grace)
+
+    def _lost(self) -> None:
+        # without a supervisor no connections come, and no process would end this one
+        self._stopping(0)
+        self._loop.call_later(_END_SECS, os._exit, 1)
+
+
+async def _carry_out(
+    handle: Handle, value: Any, descriptors: list[int], reply: Callable[[Any], None]
+) -> None:
+    found = None
+    try:
+        found = handle(value, descriptors)
+        if inspect.isawaitable(found):
+            found = await found
+    except Exception:
+        found = None
+        _log.exception("message of the supervisor not carried out")
+    reply(found)

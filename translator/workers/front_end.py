@@ -1,0 +1,127 @@
+"""A front end: decodes, routes, calls upstreams, encodes. Its local models are in the runtime process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import mmap
+import socket
+from functools import partial
+from inspect import isawaitable
+from itertools import count
+from typing import Any
+
+import orjson
+
+from interlingua.protocols.transport.address import parse_address
+from interlingua.protocols.transport.handover.beats import PAGE_BYTES, Beats
+from interlingua.protocols.transport.handover.received import RemoteListener, Takeover
+from interlingua.protocols.transport.servers import Server
+from interlingua.runtime.front_end.catalog import FrontEndCatalog
+from interlingua.runtime.ring.channel import Ends
+from interlingua.schemas import InferenceError
+from interlingua.translator.admin import overview
+from interlingua.translator.admin.handler import plain_json
+from interlingua.translator.admin.metrics import Family
+from interlingua.translator.assembly import Assembly, Models, assemble_around, upstream_models
+from interlingua.translator.listening import server_of
+from interlingua.translator.serving.changes import StateChange, repeat
+from interlingua.translator.workers import child
+from interlingua.translator.workers.child import Child, WorkerOrder
+
+_log = logging.getLogger(__name__)
+
+
+def main(descriptor: int) -> None:
+    """Serve the supervisor at the other end of the socket ``descriptor``."""
+    child.main(descriptor, _run)
+
+
+async def _run(supervisor: Child) -> None:
+    order = await supervisor.start()
+    servers, remote = upstream_models(order.config)
+    catalog = FrontEndCatalog(remote)
+    connected = asyncio.Event()
+
+    async def connect(_: Any, descriptors: list[int]) -> None:
+        await catalog.link.connect(Ends(*descriptors))
+        connected.set()
+
+    supervisor.handle("channel", connect)
+    await connected.wait()
+    assembly = assemble_around(order.config, Models(catalog, servers))
+    # the numbers of all front ends differ
+    assembly.service.numbers = count(1 + order.number, order.front_ends)
+    front_end = _FrontEnd(supervisor, order, assembly)
+    try:
+        await asyncio.gather(*(each.start() for each in assembly.mirrors))
+        await front_end.serve()
+    finally:
+        await assembly.close()
+
+
+class _FrontEnd:
+    def __init__(self, supervisor: Child, order: WorkerOrder, assembly: Assembly) -> None:
+        self._supervisor = supervisor
+        self._assembly = assembly
+        self._listeners = [RemoteListener(parse_address(address)) for address in order.addresses]
+        self._servers: list[Server] = []
+        self._takeover: Takeover | None = None
+
+    async def serve(self) -> None:
+        """Serve until the supervisor ends it, then let running requests end."""
+        config = self._assembly.config
+        for options, listener in zip(config.listeners, self._listeners, strict=True):
+            server = server_of(self._assembly, options, listener)
+            await server.start()
+            self._servers.append(server)
+        bound = [listener.address for listener in self._listeners]
+        self._assembly.is_bound(zip(config.listeners, bound, strict=True))
+        if self._assembly.examiner is not None:
+            self._assembly.examiner.start()
+        service, supervisor = self._assembly.service, self._supervisor
+        supervisor.handle("metrics", lambda *_: self._families())
+        supervisor.handle("report", lambda name, _: self._report(name))
+        supervisor.handle("ready", lambda *_: overview.readiness(service))
+        supervisor.handle("leave", lambda *_: service.leave())
+        supervisor.handle("take", self._take)
+        supervisor.handle("repeat", self._repeat)
+        service.share = partial(supervisor.request, "share")
+        supervisor.send("ready")
+        grace = await supervisor.stopped()
+        if self._takeover is not None:
+            self._takeover.stop()
+        cut = await asyncio.gather(*(server.stop(grace) for server in self._servers))
+        supervisor.send("cut", sum(cut))
+
+    def _take(self, _: Any, descriptors: list[int]) -> None:
+        """Serve what the supervisor accepts: descriptors of its socket, and of the page of beats."""
+        sock, page = descriptors
+        beats = Beats(mmap.mmap(page, PAGE_BYTES))
+        self._takeover = Takeover(
+            socket.socket(fileno=sock), self._listeners, beats, self._connections, lambda: None
+        )
+
+    def _connections(self) -> int:
+        return sum(load.connections for load in self._assembly.loads)
+
+    async def _repeat(self, changes: list[StateChange], _: list[int]) -> None:
+        """Carry out what clients have changed in other front ends."""
+        for change in changes:
+            try:
+                await repeat(change, self._assembly.service)
+            except InferenceError as error:
+                facts = {"operation": change.operation.value, "reason": error.message}
+                _log.error("change not repeated", extra={"facts": facts})
+
+    async def _report(self, name: str) -> Any:
+        """A report as plain JSON values; None if there is none."""
+        source = self._assembly.sources.reports.get(name)
+        if source is None:
+            return None
+        found = source()
+        return orjson.loads(plain_json(await found if isawaitable(found) else found))
+
+    def _families(self) -> list[Family]:
+        """Every metric of this process."""
+        return [family for source in self._assembly.sources.metrics for family in source()]

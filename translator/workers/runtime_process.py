@@ -1,0 +1,58 @@
+"""The runtime process: loads the models, and runs the requests of front ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from interlingua.runtime.front_end.hub import Hub
+from interlingua.runtime.model_config.config import LoadError
+from interlingua.runtime.repository.catalog import ModelCatalog
+from interlingua.runtime.ring.channel import Ends
+from interlingua.translator import logs
+from interlingua.translator.admin import models, process
+from interlingua.translator.admin.metrics import Family
+from interlingua.translator.assembly import Models, build_models, load_local
+from interlingua.translator.config.options import Config
+from interlingua.translator.serving.settings import LogBook
+from interlingua.translator.workers import child
+from interlingua.translator.workers.child import Child
+
+_log = logging.getLogger(__name__)
+
+
+def main(descriptor: int) -> None:
+    """Serve the supervisor at the other end of the socket ``descriptor``."""
+    child.main(descriptor, _run)
+
+
+async def _run(supervisor: Child) -> None:
+    config: Config = (await supervisor.start()).config
+    try:
+        loaded = await asyncio.to_thread(load_local, config)
+    except LoadError as error:
+        supervisor.send("failed", str(error))
+        return
+    for name, reason in sorted(loaded.failed.items()):
+        _log.error("model failed to load", extra={"facts": {"model": name, "reason": str(reason)}})
+    found = build_models(config, loaded)
+    hub = Hub(found.catalog)
+    try:
+        await found.catalog.warm_up()
+        if found.poller is not None and found.poller.is_needed:
+            found.poller.start()
+        supervisor.handle("channel", lambda _, descriptors: hub.connect(Ends(*descriptors)))
+        supervisor.handle("metrics", lambda *_: _metrics(found))
+        supervisor.handle("report", lambda *_: models.report(found.catalog))
+        log = LogBook(logs.settings(config.server.log_level), logs.apply)
+        supervisor.handle("log", lambda settings, _: log.change(settings))
+        supervisor.send("ready", (list(found.catalog.models), found.catalog.names()))
+        await supervisor.stopped()
+    finally:
+        await hub.close()
+        await found.close()
+
+
+def _metrics(found: Models[ModelCatalog]) -> list[Family]:
+    cached = () if found.cache is None else process.cache_families(found.cache)
+    return [*models.families(found.catalog), *cached, *process.families()]

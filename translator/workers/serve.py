@@ -1,0 +1,76 @@
+"""The life of a server of several processes; see ``translator.daemon`` for that of one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import AsyncExitStack
+
+from interlingua.protocols.transport.address import parse_address
+from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.translator.access.build import authorization
+from interlingua.translator.access.hosts import PermittedHosts
+from interlingua.translator.admin.gate import AdminGate
+from interlingua.translator.admin.handler import AdminHandler
+from interlingua.translator.config.options import AdminOptions, Config
+from interlingua.translator.stop_signals import StopSignals
+from interlingua.translator.workers.site import SupervisorSite
+from interlingua.translator.workers.supervisor import StartupError, Supervisor
+
+_GRACE_SECS = 1.0
+"""The grace period for answers of the admin address at shutdown."""
+
+_log = logging.getLogger(__name__)
+
+
+def workers_of(config: Config) -> int:
+    """How many front ends ``config`` has; 0 for a server of one process."""
+    workers = config.server.workers
+    if workers != "auto":
+        return workers
+    # one core is left to the runtime process
+    return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+async def serve_workers(config: Config, stop: StopSignals) -> None:
+    """Serve until a signal. Raises ``OSError`` for an address, ``StartupError``."""
+    for options in config.listeners:
+        if options.transport == "grpc" and options.engine == "library":
+            raise StartupError(f"listener {options.listen}: engine library over grpc needs workers: 0")
+    supervisor = Supervisor(config, workers_of(config))
+    async with AsyncExitStack() as stack:
+        if config.admin is not None:
+            stack.push_async_callback((await _admin(config, config.admin, supervisor)).stop, _GRACE_SECS)
+        cut = 0
+        try:
+            await supervisor.start()
+            for options, address in zip(config.listeners, supervisor.addresses, strict=True):
+                facts = {
+                    "address": str(address),
+                    "transport": options.transport,
+                    "dialects": ",".join(options.dialects),
+                }
+                _log.info("listening", extra={"facts": facts})
+            served, known = supervisor.models
+            facts_of_models = {"models": len(served), "of": len(known)}
+            _log.info("serving", extra={"facts": facts_of_models})
+            await stop.first
+            secs = config.server.drain_secs
+            _log.info("stopping", extra={"facts": {"drain_secs": secs}})
+            await supervisor.leave()
+            await asyncio.wait((stop.hurry,), timeout=secs)
+        finally:
+            grace = 0.0 if stop.second.done() else config.server.shutdown_timeout_secs
+            cut = await supervisor.stop(grace, stop.second)
+        if cut:
+            _log.warning("requests cut at shutdown", extra={"facts": {"count": cut}})
+
+
+async def _admin(config: Config, options: AdminOptions, supervisor: Supervisor) -> HttpServer:
+    gate = AdminGate(authorization(options), PermittedHosts(options.hosts))
+    site = SupervisorSite(supervisor, config.server.stalled_after_secs)
+    server = HttpServer(AdminHandler(site.pages(), gate), parse_address(options.listen))
+    address = await server.start()
+    _log.info("admin listening", extra={"facts": {"address": str(address)}})
+    return server

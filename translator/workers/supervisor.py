@@ -1,0 +1,305 @@
+"""The supervisor: accepts connections, and keeps the front ends and the runtime process alive.
+
+It loads no model and decodes no request, so nothing that a client sends can stop it. When a front end exits,
+its callers see a closed connection, and others take new ones. When the runtime process exits, requests to its
+models fail until it has started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import mmap
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from interlingua.protocols.transport.address import Address, parse_address
+from interlingua.protocols.transport.handover.acceptor import Acceptor, Receiver
+from interlingua.protocols.transport.handover.beats import PAGE_BYTES, Beats
+from interlingua.protocols.transport.sockets import SocketFile, bound, listen
+from interlingua.runtime.ring import channel, memory
+from interlingua.schemas import Operation
+from interlingua.translator import logs
+from interlingua.translator.config.options import Config
+from interlingua.translator.serving.changes import ChangeLog, StateChange
+from interlingua.translator.serving.settings import LogBook
+from interlingua.translator.workers.child import WorkerOrder
+from interlingua.translator.workers.control import ControlLostError
+from interlingua.translator.workers.parts import parts_of
+from interlingua.translator.workers.process import Process
+
+ARENA_BYTES = 1 << 30
+"""The large tensors in flight between a front end and the runtime process, in each direction. Pages that are
+not used cost nothing."""
+
+_RESTART_SECS = 0.5
+"""The least interval between two starts of a process that exits."""
+
+_REPLY_SECS = 1.0
+"""How long a process that is stopped delays a report of all."""
+
+_CUT_SECS = 5.0
+"""How long processes may take to end after the requests that they cut."""
+
+_log = logging.getLogger(__name__)
+
+
+class StartupError(Exception):
+    """The runtime process cannot start; the message says why."""
+
+
+class ServerProcess:
+    """A process in one place, and its successors: started again whenever it exits. Use on one event loop."""
+
+    def __init__(self, name: str, module: str, order: WorkerOrder) -> None:
+        self.name = name
+        self.process: Process | None = None
+        self.ready = asyncio.Event()
+        self.value: Any = None
+        self.cut = 0
+        self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._module = module
+        self._order = order
+        self._stopping = False
+        self._restarting: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> None:
+        """Start it. Raises ``OSError``."""
+        self._started = self._loop.time()
+        self.process = Process(self._module, self._receive, self._exited)
+        self.process.control.send("start", self._order)
+        self.begun(self.process)
+
+    def begun(self, process: Process) -> None:
+        """A process has been started."""
+
+    def ended(self) -> None:
+        """The process has exited."""
+
+    def report(self) -> dict[str, Any]:
+        """The process for operators."""
+        process = self.process
+        return {"pid": None if process is None else process.pid, "ready": self.ready.is_set()}
+
+    async def ask(self, kind: str, value: object = None) -> Any:
+        """The reply of the process to a message; None if it does not answer in time."""
+        if self.process is None or not self.ready.is_set():
+            return None
+        try:
+            async with asyncio.timeout(_REPLY_SECS):
+                return await self.process.control.request(kind, value)
+        except (TimeoutError, ControlLostError):
+            return None
+
+    async def stop(self, grace_secs: float) -> None:
+        """Have it end after its running requests, ``grace_secs`` at most; kill it if it does not."""
+        self._stopping = True
+        if self._restarting is not None:
+            self._restarting.cancel()
+        process = self.process
+        if process is None:
+            return
+        process.control.send("stop", grace_secs)
+        await asyncio.wait((process.over,), timeout=grace_secs + _CUT_SECS)
+        if not process.over.done():
+            _log.error("process killed", extra={"facts": {"process": self.name, "pid": process.pid}})
+            process.kill()
+            await process.over
+
+    def _receive(self, kind: str, value: Any, descriptors: list[int], reply: Any) -> None:
+        if kind == "ready":
+            self.value = value
+            self.ready.set()
+            facts = {"process": self.name, "pid": self.process.pid if self.process else 0}
+            _log.info("process ready", extra={"facts": facts})
+        elif kind == "failed" and not self.failure.done():
+            self.failure.set_result(value)
+        elif kind == "cut":
+            self.cut = value
+
+    def _exited(self, reason: str) -> None:
+        self.process = None
+        self.ready.clear()
+        self.ended()
+        if self._stopping or self.failure.done():
+            return
+        _log.error("process exited", extra={"facts": {"process": self.name, "reason": reason}})
+        self._restarting = self._loop.create_task(self._restart())
+
+    async def _restart(self) -> None:
+        await asyncio.sleep(max(0, _RESTART_SECS - (self._loop.time() - self._started)))
+        try:
+            self.start()
+        except OSError as error:
+            facts = {"process": self.name, "reason": str(error)}
+            _log.error("process not started", extra={"facts": facts})
+            self._exited(str(error))
+
+
+class Runtime(ServerProcess):
+    """The runtime process of ``group``."""
+
+    def __init__(self, config: Config, group: Supervisor) -> None:
+        super().__init__("runtime", "runtime_process", WorkerOrder(config))
+        self._group = group
+
+    def begun(self, process: Process) -> None:
+        for change in self._group.changes.changes:
+            if change.operation is Operation.LOG_SETTINGS:
+                process.control.send("log", change.argument)
+        for each in self._group.front_ends:
+            connect(each, self)
+
+
+class FrontEnd(ServerProcess):
+    """A front end of ``group``, to which its acceptor hands connections over."""
+
+    def __init__(self, order: WorkerOrder, group: Supervisor) -> None:
+        super().__init__(f"front end {order.number}", "front_end", order)
+        self.beats: Beats | None = None
+        self._group = group
+        self._receiver: Receiver | None = None
+
+    @property
+    def silent_secs(self) -> float:
+        """How long its event loop has not turned; 0 while it starts."""
+        if self.beats is None or not self.ready.is_set():
+            return 0.0
+        return self.beats.silent_secs
+
+    def report(self) -> dict[str, Any]:
+        return {**super().report(), "silent_secs": round(self.silent_secs, 1)}
+
+    def begun(self, process: Process) -> None:
+        connect(self, self._group.runtime)
+        process.control.send("repeat", self._group.changes.changes)
+        page = memory.create("beats", PAGE_BYTES)
+        self.beats = Beats(mmap.mmap(page, PAGE_BYTES))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        process.control.send("take", None, [theirs.detach(), page])
+        self._receiver = Receiver(ours, self.beats)
+
+    async def repeat(self, change: StateChange) -> None:
+        """Have it repeat what a client has changed in another front end."""
+        if self.ready.is_set():
+            await self.ask("repeat", [change])
+        elif self.process is not None:
+            # it is carried out before the process is ready
+            self.process.control.send("repeat", [change])
+
+    def ended(self) -> None:
+        if self._receiver is not None:
+            receivers = self._group.acceptor.receivers
+            if self._receiver in receivers:
+                receivers.remove(self._receiver)
+            self._receiver.close()
+            self._receiver = None
+
+    def _receive(self, kind: str, value: Any, descriptors: list[int], reply: Any) -> None:
+        super()._receive(kind, value, descriptors, reply)
+        if kind == "ready" and self._receiver is not None:
+            self._group.acceptor.receivers.append(self._receiver)
+        elif kind == "share":
+            self._group.share(self, value, reply)
+
+
+def connect(front_end: FrontEnd, runtime: Runtime) -> None:
+    """Give both ends of a new channel to two processes, if both run. Raises ``OSError``."""
+    if front_end.process is None or runtime.process is None:
+        return
+    here, there = channel.create(ARENA_BYTES)
+    front_end.process.control.send("channel", None, here)
+    runtime.process.control.send("channel", None, there)
+
+
+class Supervisor:
+    """The processes of ``config``, with ``workers`` front ends. Use on one event loop."""
+
+    def __init__(self, config: Config, workers: int) -> None:
+        self._config = config
+        self._workers = workers
+        self._sockets: list[socket.socket] = []
+        self._files: list[SocketFile] = []
+        self.addresses: list[Address] = []
+        self.front_ends: list[FrontEnd] = []
+        self.runtime: Runtime
+        self.acceptor: Acceptor
+        self.changes = ChangeLog()
+        self._log = LogBook(logs.settings(config.server.log_level), logs.apply)
+        self._sharing: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Bind the listeners, start the processes, and accept when all are ready. Raises ``OSError`` for an
+        address, ``StartupError``."""
+        for options in self._config.listeners:
+            sock = listen(parse_address(options.listen))
+            self._sockets.append(sock)
+            self.addresses.append(bound(sock))
+            self._files.append(SocketFile(self.addresses[-1]))
+        self.acceptor = Acceptor(self._sockets)
+        addresses = tuple(map(str, self.addresses))
+        parts = enumerate(parts_of(self._config, self._workers))
+        orders = (WorkerOrder(part, number, self._workers, addresses) for number, part in parts)
+        self.front_ends += [FrontEnd(order, self) for order in orders]
+        self.runtime = Runtime(self._config, self)
+        self.runtime.start()
+        # front ends import their modules meanwhile
+        for each in self.front_ends:
+            each.start()
+        await self._or_failure(self.runtime.ready.wait())
+        await self._or_failure(asyncio.gather(*(each.ready.wait() for each in self.front_ends)))
+        self.acceptor.start()
+
+    def share(self, source: FrontEnd, change: StateChange, done: Callable[[Any], None]) -> None:
+        """Repeat the change that a client has made in ``source`` in all others, then call ``done``."""
+        self.changes.add(change)
+        task = asyncio.get_running_loop().create_task(self._share(source, change, done))
+        self._sharing.add(task)
+        task.add_done_callback(self._sharing.discard)
+
+    async def _share(self, source: FrontEnd, change: StateChange, done: Callable[[Any], None]) -> None:
+        others = (each for each in self.front_ends if each is not source)
+        await asyncio.gather(*(each.repeat(change) for each in others))
+        if change.operation is Operation.LOG_SETTINGS:
+            self._log.change(change.argument)
+            await self.runtime.ask("log", change.argument)
+        done(None)
+
+    async def leave(self) -> None:
+        """Report not ready from now on."""
+        await asyncio.gather(*(each.ask("leave") for each in self.front_ends))
+
+    @property
+    def models(self) -> tuple[list[str], list[str]]:
+        """The models that were served at the start, and all that were known."""
+        found: tuple[list[str], list[str]] = self.runtime.value
+        return found
+
+    def report(self) -> dict[str, Any]:
+        """The processes by name."""
+        return {each.name: each.report() for each in (self.runtime, *self.front_ends)}
+
+    async def stop(self, grace_secs: float, hurry: asyncio.Future[None]) -> int:
+        """Accept nothing more, and let running requests end within ``grace_secs``, or until ``hurry``.
+        Returns how many were cut."""
+        self.acceptor.stop()
+        for sock in self._sockets:
+            sock.close()
+        for file in self._files:
+            file.remove()
+        stopping = asyncio.gather(*(each.stop(grace_secs) for each in self.front_ends))
+        await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
+        if not stopping.done():
+            await asyncio.gather(*(each.stop(0) for each in self.front_ends))
+        await stopping
+        await self.runtime.stop(0)
+        return sum(each.cut for each in self.front_ends)
+
+    async def _or_failure(self, waiting: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> None:
+        task = asyncio.ensure_future(waiting)
+        await asyncio.wait((task, self.runtime.failure), return_when=asyncio.FIRST_COMPLETED)
+        if self.runtime.failure.done():
+            task.cancel()
+            raise StartupError(self.runtime.failure.result())
