@@ -52,9 +52,9 @@ def _case(name: str) -> Case:
 
 
 WALKS = (
-    Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 98),
+    Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 96),
     Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 140, "grpc"),
-    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 174, "http"),
+    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 146, "http"),
 )
 
 
