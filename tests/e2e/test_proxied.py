@@ -280,6 +280,37 @@ def test_headers_that_do_not_come(loop: Any, monkeypatch: pytest.MonkeyPatch) ->
     run(main(), loop)
 
 
+@LOOPS
+def test_connections_are_limited_by_client(loop: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The limit of an address is that of the client, not of the proxy; what follows the header of a refused
+    connection is dropped."""
+
+    async def main() -> None:
+        async with listening(max_connections_per_address=1) as addresses:
+            for place, ask in WAYS:
+                held = await connect(addresses[place])
+                held[1].write(LINE)
+                await asyncio.sleep(0.02)
+                refused = await connect(addresses[place])
+                refused[1].write(LINE + b"GET /v2 HTTP/1.1\r\nHost: h\r\n\r\n")
+                assert b"SUCCESS" not in await asyncio.wait_for(whole(refused[0]), 5)
+                async with proxy(addresses[place], [LINE.replace(b"203.0.113.9", b"203.0.113.8")]) as at:
+                    assert await ask(at)
+                for _, writer in (held, refused):
+                    writer.transport.abort()
+                await asyncio.sleep(0.02)
+
+    run(main(), loop)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def whole(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+
+
 def test_what_follows_the_header_may_be_large() -> None:
     """Several messages, more than any buffer has, in the same bytes as the header."""
 

@@ -80,7 +80,7 @@ def overview(service: Service, by_listener: ByListener) -> dict[str, Any]:
 def families(service: Service) -> Iterator[Family]:
     text = "Whether the server is draining before it stops."
     yield Family("interlingua_draining", "gauge", text, [Sample(service.draining)])
-    text = "Whether the server is online; clients can set it offline, and then it reports not ready."
+    text = "Whether the server is online in all dialects; clients can set it offline in grps."
     yield Family("interlingua_online", "gauge", text, [Sample(not service.offline)])
     text = "Tasks of the event loop."
     yield Family("interlingua_event_loop_tasks", "gauge", text, [Sample(len(asyncio.all_tasks()))])
