@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test constraints test-wheel test-workers test-torch lint format schemas schemas-check sbom audit properties fuzz soak bench hostile bench-bridging peers-install peers clean
+.PHONY: help run test constraints test-wheel test-workers test-torch lint format schemas schemas-check sbom audit properties fuzz chaos soak bench hostile bench-bridging peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ properties: $(VENV)/.installed-dev ## the properties of `make test` with 20 time
 
 fuzz: $(VENV)/.installed-fuzz ## fuzz every decoder, resuming from .fuzz/ (FUZZ_SECS=60 each, FUZZ_TARGETS=all)
 	$(BIN)/python -m tests.fuzz --secs $(or $(FUZZ_SECS),60) $(FUZZ_TARGETS)
+
+chaos: $(VENV)/.installed-dev ## faults around the real daemon, clients of every dialect check every answer (CHAOS_ARGS="--secs 6 network")
+	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 soak: $(VENV)/.installed-dev ## mixed and hostile traffic for 30 minutes, 100 reloads (SOAK_SECS=1800 SOAK_ROUNDS=100 SOAK_PLOT=)
 	SOAK_SECS=$(or $(SOAK_SECS),1800) SOAK_ROUNDS=$(or $(SOAK_ROUNDS),100) SOAK_PLOT=$(SOAK_PLOT) $(BIN)/python -m pytest \

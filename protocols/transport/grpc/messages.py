@@ -41,7 +41,7 @@ _NOTHING = memoryview(b"")
 class MessageError(Exception):
     """A message cannot be taken. ``code`` is RESOURCE_EXHAUSTED for one above the limit, of ``size`` bytes
     (None for one whose size is unknown, as it is compressed), otherwise INTERNAL. ``explained``: ``details``
-    name the option of the limit."""
+    are for the peer as they are."""
 
     def __init__(self, code: int, details: str, size: int | None = None, *, explained: bool = False) -> None:
         super().__init__(details)
@@ -142,7 +142,11 @@ class MessageReader:
     def _allocate(self, filled: int, needed: int) -> None:
         """Get a buffer for at least ``needed`` bytes; the first ``filled`` are there already."""
         size = min(self._size, max(_CLAIMED_BYTES, _GROWTH * needed))
-        buffer = unfilled(size)
+        try:
+            buffer = unfilled(size)
+        except MemoryError:
+            details = f"no memory for a message of {self._size} bytes"
+            raise MessageError(RESOURCE_EXHAUSTED, details, explained=True) from None
         buffer[:filled] = self.buffer[:filled]
         self.buffer, self.filled, self.end = buffer, filled, min(size, self._size - 1) if self._size else 0
 

@@ -268,7 +268,7 @@ class HttpConnection(asyncio.Protocol):
         assert request is not None, "a body has a request"  # noqa: S101
         try:
             size = reader.read_body(data)
-        except BodyError as fault:
+        except (BodyError, MemoryError) as fault:
             self._refuse(request, broken_body(fault))
             return
         if reader.state is BODY and reader.pending:

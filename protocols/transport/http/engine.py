@@ -79,8 +79,10 @@ def stalled(secs: float) -> InferenceError:
     )
 
 
-def broken_body(fault: BodyError) -> InferenceError:
-    """The error for a chunked body that is not read."""
+def broken_body(fault: BodyError | MemoryError) -> InferenceError:
+    """The error for a request body that is not read on."""
+    if isinstance(fault, MemoryError):
+        return InferenceError(ErrorCode.OVERLOADED, "no memory for the request body")
     return small_chunks() if isinstance(fault, SmallChunksError) else badly_framed()
 
 

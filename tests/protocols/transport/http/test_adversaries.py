@@ -11,6 +11,7 @@ import struct
 import pytest
 
 from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.transport.http1.body import SizedBody
 from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import HttpAnswer
 from tests.protocols.transport.peers import HttpEcho, RawHttp, post, serving, stalling
@@ -183,6 +184,19 @@ class TestSmuggling:
             assert (await peer.reply()).body == b"good"
             assert (await peer.reply()).status == 505
             assert await peer.ended()
+
+
+class TestMemory:
+    async def test_a_body_without_memory_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def exhausted(self: SizedBody, kept: int) -> None:
+            raise MemoryError
+
+        handler = HttpEcho()
+        async with serving(handler) as server, RawHttp.to(server.address) as peer:
+            monkeypatch.setattr(SizedBody, "_grow", exhausted)
+            await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n" + bytes(1000))
+            reply = await peer.reply()
+            assert (reply.headers["x-code"], reply.headers["connection"]) == ("OVERLOADED", "close")
 
 
 class TestSlowness:
