@@ -218,7 +218,7 @@ FAULTS = (
         "no descriptors",
         take_descriptors,
         return_descriptors,
-        (NEW,),
+        (NEW, "remote"),
         (NEW,),
         logs=("repository unreadable",),
     ),

@@ -190,7 +190,9 @@ class World:
         found = _lines(self.folder / "log.jsonl" if self.disk_is_small else self.daemon.log)
         if self.daemon.popen.returncode:
             found.append({"event": f"exit code {self.daemon.popen.returncode}", "level": "error"})
-        return [line for line in found if line["level"] in ("error", "unparsed")]
+        # a full disk cuts a line in two
+        cut = [line for line in found if line["level"] == "unparsed" and line["event"].startswith('{"time"')]
+        return [line for line in found if line["level"] in ("error", "unparsed") and line not in cut]
 
     @property
     def models(self) -> Path:
