@@ -16,10 +16,10 @@ from interlingua.protocols.wire import Buffer
 STREAMED_BYTES = 1 << 18
 """Larger bodies may leave before they have arrived."""
 
-_HELD_BYTES = 1 << 18
+_HELD_BYTES = 1 << 19
 """How much is held before reading pauses."""
 
-_PIECE_BYTES = 1 << 18
+_PIECE_BYTES = 1 << 19
 """How much is received into one buffer."""
 
 _COPIED_BYTES = 1 << 14
