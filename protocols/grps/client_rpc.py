@@ -16,7 +16,7 @@ from interlingua.protocols.grps.codec_grpc import read_message, write_message
 from interlingua.protocols.grps.server_rpc import BRPC_SERVICE, GRPC_SERVICE
 from interlingua.protocols.upstream_reply import CODE_OF_GRPC_STATUS, grpc_error, read_reply
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas import ErrorCode, InferResponse, Operation, Signature
+from interlingua.schemas import ErrorCode, InferenceError, InferResponse, Operation, Signature
 
 GrpcCall = UpstreamCall[GrpcRequest, GrpcAnswer]
 BrpcCall = UpstreamCall[BrpcRequest, BrpcAnswer]
@@ -57,6 +57,8 @@ def _brpc_call(question: Question) -> BrpcCall:
 
 
 def _decode_brpc(read: Read, answer: BrpcAnswer) -> Any:
+    if not answer.message:  # the original servers send a status or data, and baidu_std frames may be empty
+        raise InferenceError(ErrorCode.BAD_UPSTREAM, "the upstream's answer is empty")
     return _read(read, answer.message)
 
 

@@ -20,7 +20,7 @@ from interlingua.protocols.wire import (
     HttpCall,
     HttpReply,
 )
-from interlingua.schemas import InferenceError, InferRequest, ModelRef, Operation, Tensor
+from interlingua.schemas import ErrorCode, InferenceError, InferRequest, ModelRef, Operation, Tensor
 from tests.conformance.mutations import mutated
 from tests.standins.grps_contract import GrpsMessage, gtensors, to_json
 from tests.standins.grps_server import ALL, GrpsServer
@@ -128,3 +128,11 @@ def test_a_flavor_by_the_order_of_its_configuration() -> None:
         assert flavor_of(GrpsServer(flavor).server_metadata("http").str_data) == flavor
     assert flavor_of("# interface:\nmodels:\ninterface:") == "py"
     assert flavor_of("") == "py"
+
+
+@pytest.mark.parametrize("operation", CALLS["brpc"], ids=str)
+def test_an_empty_frame_of_brpc_is_no_answer(operation: Operation) -> None:
+    _, form = requested("brpc", operation)
+    with pytest.raises(InferenceError) as raised:
+        CALLS["brpc"][operation].decode(form, BrpcAnswer(b""))
+    assert raised.value.code is ErrorCode.BAD_UPSTREAM
