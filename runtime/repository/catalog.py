@@ -312,6 +312,8 @@ class ModelCatalog(KnownModels):
             self.requested_models.discard(name)
         else:
             self._absent[name] = unloaded
+        # front ends get a snapshot after each change
+        self.changes.happened()
 
     async def _status_or_name(self, name: str) -> ModelStatus:
         try:

@@ -64,6 +64,7 @@ class _FrontEnd:
     def __init__(self, supervisor: Child, order: WorkerOrder, assembly: Assembly) -> None:
         self._supervisor = supervisor
         self._assembly = assembly
+        self._first = order.number == 0
         self._listeners = [RemoteListener(parse_address(address)) for address in order.addresses]
         self._servers: list[Server] = []
         self._takeover: Takeover | None = None
@@ -77,7 +78,8 @@ class _FrontEnd:
             self._servers.append(server)
         bound = [listener.address for listener in self._listeners]
         self._assembly.is_bound(zip(config.listeners, bound, strict=True))
-        if self._assembly.examiner is not None:
+        # what is odd about a route is logged once
+        if self._assembly.examiner is not None and self._first:
             self._assembly.examiner.start()
         service, supervisor = self._assembly.service, self._supervisor
         supervisor.handle("metrics", lambda *_: self._families())

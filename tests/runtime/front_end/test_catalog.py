@@ -171,6 +171,16 @@ async def test_a_change_without_a_front_end_reaches_all(server: Server) -> None:
         assert "neg" not in each.models
 
 
+async def test_a_model_whose_files_are_gone_is_forgotten(server: Server) -> None:
+    one = server.front_ends[0]
+    await server.catalog.follow("neg", None)
+    async with asyncio.timeout(5):
+        while "neg" in one.names():
+            await one.changes.since(one.changes.count, 1)
+    assert one.names() == server.catalog.names() == ["both", "broken"]
+    assert one.absence("neg") == server.catalog.absence("neg")
+
+
 async def test_a_stopped_front_end_does_not_hold_a_load(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
