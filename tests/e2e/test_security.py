@@ -226,6 +226,8 @@ CROSS_SITE = (
     {"origin": "http://localhost:1"},
     {"sec_fetch_site": "cross-site"},
     {"sec_fetch_site": "same-site"},
+    # an image over plain HTTP, from another machine
+    {"user_agent": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"},
 )
 
 
