@@ -23,6 +23,8 @@ MAX_ELEMENTS = 2**63 - 1
 
 _SHOWN_DIMENSIONS = 16
 
+_JOINED_PARTS = 1 << 14
+
 _FEW_STRINGS = 1 << 12
 """The walk over so many packed elements takes less than about 2 ms."""
 
@@ -161,11 +163,16 @@ def element_count(shape: Sequence[int], name: str = "") -> int:
 
 def pack_bytes(elements: Iterable[bytes]) -> bytes:
     """BYTES elements packed for the wire: 4-byte little-endian length and the bytes, each."""
+    blocks: list[bytes] = []
     parts: list[bytes] = []
     for element in elements:
         parts.append(_LENGTH.pack(len(element)))
         parts.append(element)
-    return b"".join(parts)
+        if len(parts) > _JOINED_PARTS:
+            # a list of millions of parts would take many times their size
+            blocks.append(b"".join(parts))
+            parts.clear()
+    return b"".join((*blocks, *parts)) if blocks else b"".join(parts)
 
 
 def _check_packed(name: str, view: memoryview, count: int) -> None:

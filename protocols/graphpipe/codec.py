@@ -30,6 +30,7 @@ from interlingua.schemas import (
     bad_upstream,
     invalid_tensor,
     malformed,
+    offload,
     unrepresentable,
 )
 from interlingua.schemas.bounded_text import listed
@@ -334,10 +335,12 @@ def _encode_tensors(tensors: Sequence[Tensor]) -> tuple[tuple[writer.Form, ...],
         length = size = len(payload)
         if tensor.datatype is Datatype.BYTES:
             length = tensor.count
-            few = length <= writer.FEW
-            payload = (
-                writer.string_block(tensor.elements()) if few else writer.packed_block(tensor.view, length)
-            )
+            if length <= writer.FEW:
+                payload = writer.string_block(tensor.elements())
+            else:
+                pack = writer.packed_block
+                many = length > writer.MANY
+                payload = offload.call(pack, tensor.view, length) if many else pack(tensor.view, length)
             size = len(payload)
         forms.append((code, tensor.shape, length, size))
         payloads.append(payload)

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from interlingua.protocols.graphpipe.runs import copy_runs
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import Datatype, InferenceError, Tensor, element_count, invalid_tensor, malformed
+from interlingua.schemas import (
+    Datatype,
+    InferenceError,
+    Tensor,
+    element_count,
+    invalid_tensor,
+    malformed,
+    offload,
+)
 from interlingua.schemas.graphpipe import NULL, TYPES
 
 OUTSIDE = (struct.error, IndexError)
@@ -32,6 +40,12 @@ ALWAYS_UNFOLDED = 16 << 20
 
 _FEW = 64
 """Up to this number, strings are read one by one, which is faster."""
+
+_MANY = 1 << 12
+"""Up to this number, strings are read on the event loop: in less than about 2 ms."""
+
+_MOST_TABLES = 1 << 16
+"""The most elements of a vector of tables or of names: no inference has more tensors."""
 
 _BLOCK = 1 << 16
 """How many strings are read at a time."""
@@ -109,6 +123,8 @@ def offsets(view: memoryview, table: int, slot: int, most: int | None = None) ->
         return []
     start, count = _vector(view, table + slot, 4)
     count = count if most is None else min(count, most)
+    if count > _MOST_TABLES:
+        raise malformed(f"a vector of {count} tables; {_MOST_TABLES} is the most")
     if count == 1:
         return [start + _u32(view, start)[0]]
     relative = struct.unpack_from(f"<{count}I", view, start)
@@ -149,6 +165,15 @@ def packed_strings(view: memoryview, table: int, slot: int) -> memoryview:
     start, count = _vector(view, table + slot, 4)
     if count <= _FEW:
         return memoryview(b"".join(strings(view, table, slot, prefix=4)))
+    if count <= _MANY:
+        return _packed(view, start, count)
+    offload.require()
+    offload.limits().check_elements(count, "a vector of strings")
+    return offload.call(_packed, view, start, count)
+
+
+def _packed(view: memoryview, start: int, count: int) -> memoryview:
+    """The ``count`` strings whose offsets begin at ``start``, packed."""
     end = len(view)
     left = _room(view)
     source = np.frombuffer(view, np.uint8)

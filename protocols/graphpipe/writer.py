@@ -36,6 +36,9 @@ STRING = TYPES[Datatype.BYTES]
 FEW = 64
 """Up to this number of strings :func:`string_block` is faster than :func:`packed_block`."""
 
+MANY = 1 << 12
+"""From this number on, packing strings takes more than about 2 ms."""
+
 Form = tuple[int, tuple[int, ...], int, int]
 """A tensor without its data: type, shape, length of its data or string vector, size in bytes after that
 length."""

@@ -39,8 +39,9 @@ from interlingua.protocols.oip.grpc_messages import (
     write_parameters,
 )
 from interlingua.protocols.oip.known_messages import KnownAnswers, answer_pieces, request_pieces
+from interlingua.protocols.oip.long_messages import LONG_BYTES, shortened
 from interlingua.protocols.oip.typed_contents import read_contents
-from interlingua.protocols.protobuf_message import parse, parse_split, unparsable
+from interlingua.protocols.protobuf_message import parse, split_off, unparsable
 from interlingua.protocols.protobuf_wire import in_parts, interleaved, join_parts, leads, split
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
@@ -86,7 +87,10 @@ class OipGrpcReplyForm:
 
 def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read the head of a ModelInfer request. Raises MALFORMED."""
-    message, raws = parse_split(REQUEST, request.message, RAW_INPUT)
+    rest, raws = split_off(REQUEST, request.message, RAW_INPUT)
+    if len(rest) > LONG_BYTES:
+        rest, raws = shortened("Request", rest, raws)
+    message = parse(REQUEST, rest)
     return Opened(INFER, message.model_name, message.model_version, (message, raws))
 
 
@@ -191,6 +195,8 @@ def decode_reply(placements: Mapping[str, SharedMemoryRef], message: Buffer) -> 
         rest, raws = split(message, RAW_OUTPUT)
     except DecodeError as error:
         raise unparsable(RESPONSE, error) from error
+    if len(rest) > LONG_BYTES:
+        rest, raws = shortened("Response", rest, raws)
     key = bytes(rest) if raws and not placements else b""
     if key and (known := _KNOWN_ANSWERS.response(key, raws)) is not None:
         return known

@@ -23,6 +23,7 @@ from interlingua.protocols.oip.codec_grpc import (
     Raws,
     decode_reply,
 )
+from interlingua.protocols.oip.long_messages import LONG_BYTES
 from interlingua.protocols.protobuf_message import parse, split_off
 from interlingua.protocols.protobuf_wire import join_parts
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
@@ -195,6 +196,8 @@ INFER_CALL = replace(codec_grpc.INFER_CALL, passthrough=PASSTHROUGH)
 def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read the head of a ModelInfer request for a passthrough. Raises MALFORMED."""
     rest, raws = split_off(REQUEST, request.message, RAW_INPUT)
+    if len(rest) > LONG_BYTES:
+        return codec_grpc.open_infer(request)
     key = bytes(rest) if len(rest) <= _LONGEST else b""  # a long one is not cached
     known = _requests.get(key) if key else None
     if known is None:

@@ -34,6 +34,11 @@ _ON_THE_WIRE = frozenset({Datatype.BOOL, Datatype.FP32, Datatype.FP64})
 """Datatypes whose packed field has the bytes of the IR."""
 
 
+def count_of(contents: Any) -> int:
+    """The number of elements in an ``InferTensorContents`` message."""
+    return sum(len(values) for _, values in contents.ListFields())
+
+
 def read_contents(owner: str, datatype: Datatype, contents: Any) -> Buffer:
     """The elements of an ``InferTensorContents`` message as the data of a tensor, b"" if there are none.
 
