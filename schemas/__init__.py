@@ -49,7 +49,13 @@ from interlingua.schemas.status import (
     VersionStatistics,
     VersionStatus,
 )
-from interlingua.schemas.tensor import SharedMemoryRef, Tensor, element_count, pack_bytes
+from interlingua.schemas.tensor import (
+    SharedMemoryRef,
+    Tensor,
+    element_count,
+    pack_bytes,
+    packed_elements,
+)
 
 __all__ = [
     "NO_LEEWAY",
@@ -99,6 +105,7 @@ __all__ = [
     "model_failed",
     "not_carried",
     "pack_bytes",
+    "packed_elements",
     "unavailable",
     "unrepresentable",
     "unsupported",

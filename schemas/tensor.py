@@ -8,7 +8,7 @@ element) and become a list on demand.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,14 +125,7 @@ class Tensor:
 
     def elements(self) -> list[bytes]:
         """The elements of a BYTES tensor, row-major."""
-        view = self.view
-        found: list[bytes] = []
-        position, end = 0, len(view)
-        while position < end:
-            start = position + 4
-            position = start + _LENGTH.unpack_from(view, position)[0]
-            found.append(bytes(view[start:position]))
-        return found
+        return list(packed_elements(self.view))
 
     def renamed(self, name: str) -> Tensor:
         """The same data under another name."""
@@ -159,6 +152,15 @@ def element_count(shape: Sequence[int], name: str = "") -> int:
                 "than 64 bits can count"
             )
     return count
+
+
+def packed_elements(view: memoryview) -> Iterator[bytes]:
+    """The BYTES elements that :func:`pack_bytes` packs."""
+    position, end = 0, len(view)
+    while position < end:
+        start = position + 4
+        position = start + _LENGTH.unpack_from(view, position)[0]
+        yield bytes(view[start:position])
 
 
 def pack_bytes(elements: Iterable[bytes]) -> bytes:

@@ -124,8 +124,8 @@ def typed_message(count: int) -> bytes:
 
 def parameters_message(count: int) -> bytes:
     """Parameters of one input over gRPC."""
-    entry = _field(4, _field(1, b"k") + _field(2, b""))
-    return _infer(_described("BYTES", (1, 0)) + entry * count)
+    entries = b"".join(_field(4, _field(1, b"%d" % number) + _field(2, b"")) for number in range(count))
+    return _infer(_described("BYTES", (1, 0)) + entries)
 
 
 def small_fields(size: int) -> bytes:

@@ -17,7 +17,7 @@ from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.grps.client import QUESTIONS, STREAM, Question, Read, upstream_call
 from interlingua.protocols.grps.client_bytes import NoPythonBytes
 from interlingua.protocols.grps.client_pieces import Piece, Pieces
-from interlingua.protocols.grps.codec_json import parse_document, read_document
+from interlingua.protocols.grps.codec_json import read_body
 from interlingua.protocols.grps.json_quirks import COMPACT, REPLY
 from interlingua.protocols.grps.json_writer import write_message
 from interlingua.protocols.grps.message import DIALECT_NAME, GrpsMessage, Kind, StatusFlag
@@ -119,7 +119,10 @@ def _media_type(reply: HttpReply) -> str:
 
 
 def _document(body: Buffer) -> GrpsMessage:
-    return read_document(parse_document(body, REPLY), REPLY)
+    _, message = read_body(body, REPLY)
+    if isinstance(message, InferenceError):
+        raise message
+    return message
 
 
 def _error(reply: HttpReply) -> InferenceError:

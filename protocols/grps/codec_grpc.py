@@ -25,6 +25,7 @@ from interlingua.protocols.grps.message import (
     Gmap,
     GrpsMessage,
     Kind,
+    PackedTexts,
     Status,
 )
 from interlingua.protocols.protobuf_wire import (
@@ -38,7 +39,7 @@ from interlingua.protocols.protobuf_wire import (
     varints,
 )
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import ErrorCode, InferenceError, malformed, not_carried
+from interlingua.schemas import ErrorCode, InferenceError, malformed, not_carried, offload, packed_elements
 from interlingua.schemas.grps import MESSAGES
 
 _STATUS: Any = MESSAGES["grps.protos.v1.Status"]
@@ -62,6 +63,11 @@ _USUAL = {_NAME: LENGTH_DELIMITED, _DTYPE: VARINT, _SHAPE: LENGTH_DELIMITED} | {
 }
 """The wire types of a tensor's fields in the usual form, without text."""
 _LISTS = {dtype.field_number: dtype.wire for dtype in DTYPES.values() if dtype.wire is not None}
+
+_FEW_TENSORS = 1 << 8
+_FEW_TEXTS_BYTES, _LONG_BYTES = 1 << 14, 1 << 18
+"""Up to these numbers of tensors, bytes of text or of a map, and bytes of integers, a message takes less than
+about 2 ms."""
 
 _FEW_BYTES = 32
 """Up to this size a list is read faster without arrays."""
@@ -140,8 +146,23 @@ def _read_ndarray(message: GrpsMessage, data: list[memoryview]) -> None:
 
 
 def _read_gmap(message: GrpsMessage, data: list[memoryview]) -> None:
-    entries = _GMAP.FromString(b"".join(data))
-    message.gmap = {name: dict(found) for name in GMAP_FIELDS if (found := getattr(entries, name))}
+    written = b"".join(data)
+    message.gmap = (
+        _gmap(written) if len(written) <= _FEW_TEXTS_BYTES else offload.call(_counted_gmap, written)
+    )
+
+
+def _counted_gmap(written: Buffer) -> Gmap:
+    """A map of many entries: each counts as a key."""
+    entries = _GMAP.FromString(bytes(written))
+    count = sum(len(getattr(entries, name)) for name in GMAP_FIELDS)
+    offload.limits().check_elements(count * offload.KEY_WEIGHT, "the map")
+    return _gmap(written)
+
+
+def _gmap(written: Buffer) -> Gmap:
+    entries = _GMAP.FromString(bytes(written))
+    return {name: dict(found) for name in GMAP_FIELDS if (found := getattr(entries, name))}
 
 
 _READERS = {
@@ -155,10 +176,16 @@ _READERS = {
 
 
 def _tensors(contents: memoryview) -> Iterator[GenericTensor]:
-    for number, wire_type, value in fields(contents):
+    for index, (number, wire_type, value) in enumerate(fields(contents)):
+        if index == _FEW_TENSORS:
+            offload.require()
         if number == _TENSORS_FIELD and wire_type == LENGTH_DELIMITED:
             assert isinstance(value, memoryview)  # noqa: S101 - by its wire type
-            yield _usual_tensor(value) or _any_tensor(value)
+            usual = _usual_tensor(value)
+            if usual is None:
+                short = len(value) <= _FEW_TEXTS_BYTES
+                usual = _any_tensor(value) if short else offload.call(_long_tensor, value)
+            yield usual
 
 
 def _usual_tensor(contents: memoryview) -> GenericTensor | None:
@@ -188,6 +215,21 @@ def _any_tensor(contents: memoryview) -> GenericTensor:
     return usual
 
 
+def _long_tensor(contents: memoryview) -> GenericTensor:
+    tensor = _TENSOR.FromString(bytes(contents))
+    offload.limits().check_elements(sum(len(values) for values in _lists(tensor)), "a tensor")
+    found = _any_tensor(contents)
+    if not isinstance(found.flat, np.ndarray):
+        found.flat = PackedTexts.of(found.flat)
+    return found
+
+
+def _lists(tensor: Any) -> Iterator[Any]:
+    for dtype in DTYPES.values():
+        yield getattr(tensor, dtype.field)
+    yield tensor.shape
+
+
 def _shape(packed: Buffer) -> tuple[int, ...]:
     if len(packed) > _FEW_BYTES:
         return tuple(_integers(packed, _UINT32).tolist())
@@ -204,6 +246,12 @@ def _numbers(packed: memoryview, wire: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _integers(packed: Buffer, wire: np.dtype[Any]) -> NDArray[Any]:
+    if len(packed) > _LONG_BYTES:
+        return offload.call(_integers_here, packed, wire)
+    return _integers_here(packed, wire)
+
+
+def _integers_here(packed: Buffer, wire: np.dtype[Any]) -> NDArray[Any]:
     # protobuf truncates to 32 bits
     unsigned = unpack_varints(packed)
     return unsigned.view(wire) if wire.itemsize == unsigned.itemsize else unsigned.astype(_UINT32).view(wire)
@@ -264,7 +312,9 @@ def _write_tensor(tensor: GenericTensor) -> list[Buffer]:
         parts += (varint(_DTYPE << 3), varint(tensor.dtype))
     if tensor.shape:
         parts += _delimited(_SHAPE, *map(varint, tensor.shape))
-    if not isinstance(tensor.flat, np.ndarray):
+    if isinstance(tensor.flat, PackedTexts):
+        parts.append(offload.call(_texts, tensor.flat.data))
+    elif not isinstance(tensor.flat, np.ndarray):
         for text in tensor.flat:
             parts += _delimited(_STRINGS, text.encode())
     elif tensor.flat.size:
@@ -273,10 +323,22 @@ def _write_tensor(tensor: GenericTensor) -> list[Buffer]:
     return parts
 
 
+def _texts(data: memoryview) -> memoryview:
+    """The field of many strings."""
+    parts: list[Buffer] = []
+    for element in packed_elements(data):
+        parts += _delimited(_STRINGS, element)
+    return memoryview(b"".join(parts))
+
+
 def _pack(flat: NDArray[Any], wire: np.dtype[Any] | None) -> Buffer:
     if flat.dtype.kind != "f":
-        return pack_varints(flat)
+        return pack_varints(flat) if flat.nbytes <= _LONG_BYTES else offload.call(_varints, flat)
     return np.ascontiguousarray(flat, wire).view(np.uint8).data
+
+
+def _varints(flat: NDArray[Any]) -> memoryview:
+    return memoryview(pack_varints(flat))
 
 
 def _write_gmap(gmap: Gmap) -> bytes:

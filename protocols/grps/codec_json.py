@@ -19,17 +19,19 @@ from interlingua.protocols.grps.json_quirks import JsonQuirks
 from interlingua.protocols.grps.message import (
     DTYPES,
     GMAP_FIELDS,
+    MANY,
     GenericTensor,
     Gmap,
     GrpsMessage,
     Kind,
+    PackedTexts,
     Status,
     StatusFlag,
 )
 from interlingua.protocols.grps.ndarray import read_ndarray
-from interlingua.protocols.json_document import parse_json
+from interlingua.protocols.json_document import LONG_BYTES, check_elements, is_long, parse_json
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import InferenceError, invalid_tensor, malformed
+from interlingua.schemas import InferenceError, invalid_tensor, malformed, offload
 
 
 def _camel(name: str) -> str:
@@ -61,7 +63,8 @@ _URL_SAFE = str.maketrans("-_", "+/", "=")
 
 
 def parse_document(body: Buffer, quirks: JsonQuirks) -> Any:
-    """The JSON value in ``body``, for :func:`read_document`; long lists may be lazy. Raises MALFORMED."""
+    """The JSON value in ``body``, for :func:`read_document`; long lists may be lazy. Raises MALFORMED. A long
+    body is for :func:`read_body`."""
     if not quirks.byte_order_mark and body[:3] == _BOM:
         raise malformed(f"{quirks.no_json}the body begins with a byte order mark")
     if quirks.minus_zero:
@@ -76,6 +79,36 @@ def parse_document(body: Buffer, quirks: JsonQuirks) -> Any:
 
 def _with_fraction(found: re.Match[bytes]) -> bytes:
     return b"-0.0" if found[0] == b"-0" else found[0]
+
+
+def read_body(body: Buffer, quirks: JsonQuirks) -> tuple[Any, GrpsMessage | InferenceError]:
+    """The document in ``body``, of a long one the flags, and the message in it, or what :func:`read_document`
+    raises. Raises as :func:`parse_document`, and TOO_LARGE."""
+    if len(body) > LONG_BYTES and is_long(body):
+        return offload.call(_read_long, body, quirks)
+    document = parse_document(body, quirks)
+    return document, _read(document, quirks)
+
+
+def _read_long(body: Buffer, quirks: JsonQuirks) -> tuple[Any, GrpsMessage | InferenceError]:
+    check_elements(body)
+    document = parse_document(body, quirks)
+    message = _read(document, quirks)
+    if isinstance(message, GrpsMessage):
+        for tensor in message.tensors:
+            if not isinstance(tensor.flat, np.ndarray) and len(tensor.flat) > MANY:
+                tensor.flat = PackedTexts.of(tensor.flat)
+    flags = (
+        {key: value for key, value in document.items() if value is True} if type(document) is dict else None
+    )
+    return flags, message
+
+
+def _read(document: Any, quirks: JsonQuirks) -> GrpsMessage | InferenceError:
+    try:
+        return read_document(document, quirks)
+    except InferenceError as error:
+        return error
 
 
 def read_document(document: Any, quirks: JsonQuirks) -> GrpsMessage:

@@ -12,7 +12,7 @@ import json
 from binascii import b2a_base64
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import orjson
@@ -25,18 +25,21 @@ from interlingua.protocols.grps.message import (
     DT_STRING,
     DTYPES,
     GMAP_FIELDS,
+    MANY,
     GenericTensor,
     GrpsMessage,
     Kind,
     Status,
     StatusFlag,
 )
-from interlingua.schemas import InferenceError, not_carried, unrepresentable
+from interlingua.schemas import InferenceError, not_carried, offload, unrepresentable
 
 _MAX_RANK = 64
 """The nesting limit of an ndarray, NumPy's."""
 
 _MAX_EMPTY_ARRAYS = 1 << 16
+
+_MANY_NUMBERS = 1 << 15
 
 _FP32 = np.finfo(np.float32)
 _LARGEST_FP32 = (b"3.4028235e+38", b"3.4028234663852886e+38")
@@ -56,6 +59,21 @@ _MAP_DTYPES: Mapping[str, np.dtype[Any]] = {
 def write_message(message: GrpsMessage, quirks: JsonQuirks, indent: int | None = None) -> bytes:
     """The document of any kind; ``indent`` replaces that of ``quirks``. Raises UNREPRESENTABLE for text that
     is not Unicode, and naming the tensor for an ndarray that nests too deep."""
+    if message.kind is not Kind.NOTHING and any(map(_is_long, message.tensors)):
+        return cast(bytes, offload.call(_write_long, message, quirks, indent))
+    return _write(message, quirks, indent)
+
+
+def _is_long(tensor: GenericTensor) -> bool:
+    """Whether writing takes more than about 2 ms."""
+    return len(tensor.flat) > (_MANY_NUMBERS if isinstance(tensor.flat, np.ndarray) else MANY)
+
+
+def _write_long(message: GrpsMessage, quirks: JsonQuirks, indent: int | None) -> memoryview:
+    return memoryview(_write(message, quirks, indent))
+
+
+def _write(message: GrpsMessage, quirks: JsonQuirks, indent: int | None) -> bytes:
     writer = _Writer(quirks, Layout(quirks.indent if indent is None else indent))
     try:
         with np.errstate(invalid="ignore"):  # for signalling NaNs

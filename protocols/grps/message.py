@@ -7,7 +7,7 @@ converts them. ``codec_grpc``, ``codec_json`` and ``json_writer`` read and write
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlingua.protocols.wire import Buffer
+from interlingua.schemas import pack_bytes, packed_elements
 
 DIALECT_NAME = "grps"
 
@@ -84,6 +85,33 @@ DTYPES: Mapping[int, Dtype] = {
     )
 }
 """Every ``DataType`` but the invalid one, by number."""
+
+
+MANY = 1 << 12
+"""From this number of strings on, reading or writing them takes more than about 2 ms."""
+
+
+class PackedTexts(Sequence[str]):
+    """Many strings as BYTES elements, in UTF-8: ``count`` of them in ``data``."""
+
+    def __init__(self, count: int, data: memoryview) -> None:
+        self._count = count
+        self.data = data
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> PackedTexts:
+        """``texts``, packed. Raises ``UnicodeEncodeError``."""
+        return cls(len(texts), memoryview(pack_bytes(map(str.encode, texts))))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+    def __iter__(self) -> Iterator[str]:
+        for element in packed_elements(self.data):
+            yield element.decode()
 
 
 @dataclass(slots=True)

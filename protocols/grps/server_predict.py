@@ -8,7 +8,7 @@ from typing import Any
 from interlingua.protocols.dialect import Action, Opened
 from interlingua.protocols.grps import outcome, whole_request
 from interlingua.protocols.grps.codec import GrpsReplyForm, decode_request, encode_response
-from interlingua.protocols.grps.codec_json import parse_document, read_document
+from interlingua.protocols.grps.codec_json import read_body
 from interlingua.protocols.grps.flavors import Flavor
 from interlingua.protocols.grps.json_quirks import QUIRKS
 from interlingua.protocols.grps.json_writer import write_message
@@ -56,7 +56,9 @@ class Predict:
             action = self._whole_stream if streams else self._whole
             return Opened(action, query.get("model", ""), message=request)
         kind = self._content_type(request)
-        document = parse_document(request.body, self._quirks) if kind == _JSON and request.body else None
+        document, read = None, None
+        if kind == _JSON and request.body:
+            document, read = read_body(request.body, self._quirks)
         streams = self._asks_for_stream(request, query, document)
         ndarray = is_true(query.get("return-ndarray", ""))
         if streams and ndarray:
@@ -66,10 +68,12 @@ class Predict:
             )
         if kind == _OCTETS:
             message = GrpsMessage(Kind.BIN_DATA, bin_data=request.body)
-        elif request.body:
-            message = read_document(document, self._quirks)
-        else:
+        elif read is None:
             raise outcome.bad_request(self._flavor.empty_body)
+        elif isinstance(read, InferenceError):
+            raise read
+        else:
+            message = read
         model = message.model or query.get("model", "")
         action = self._stream if streams else self._infer
         return Opened(action, model, message=Call(message, self._written, ndarray))
@@ -109,7 +113,7 @@ class Predict:
         if self._options.streaming.place != "body_param":
             return None
         try:
-            return parse_document(request.body, self._quirks)
+            return read_body(request.body, self._quirks)[0]
         except InferenceError:
             return None
 

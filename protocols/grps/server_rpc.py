@@ -17,7 +17,7 @@ from interlingua.protocols.dialect import Action, BrpcEndpoint, GrpcEndpoint, Ht
 from interlingua.protocols.grps import outcome
 from interlingua.protocols.grps.codec import GrpsReplyForm, decode_request, encode_response
 from interlingua.protocols.grps.codec_grpc import read_message, write_message
-from interlingua.protocols.grps.codec_json import parse_document, read_document
+from interlingua.protocols.grps.codec_json import read_body
 from interlingua.protocols.grps.flavors import Flavor
 from interlingua.protocols.grps.json_quirks import COMPACT, JsonQuirks
 from interlingua.protocols.grps.json_writer import write_message as write_json
@@ -232,7 +232,10 @@ def _http_message(request: HttpRequest) -> GrpsMessage:
         return read_message(request.body)
     if not request.body:
         return GrpsMessage()
-    return read_document(parse_document(request.body, COMPACT), COMPACT)
+    _, message = read_body(request.body, COMPACT)
+    if isinstance(message, InferenceError):
+        raise message
+    return message
 
 
 def _http_answer(written: JsonQuirks, request: HttpRequest, message: GrpsMessage) -> HttpAnswer:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from interlingua.protocols.grps.message import DIALECT_NAME, DTYPES, GenericTensor
+from interlingua.protocols.grps.message import DIALECT_NAME, DTYPES, MANY, GenericTensor, PackedTexts
 from interlingua.schemas import (
     Datatype,
     InferenceError,
@@ -20,6 +20,7 @@ from interlingua.schemas import (
     TensorSpec,
     element_count,
     invalid_tensor,
+    offload,
     pack_bytes,
     unrepresentable,
 )
@@ -76,6 +77,8 @@ def read_tensor(given: GenericTensor, name: str, spec: TensorSpec | None) -> Ten
             f"generic tensor error, tensor: {name} size not match, shape: {shape}, "
             f"expected size: {expected}, actual size: {actual}"
         )
+    if isinstance(given.flat, PackedTexts):
+        return Tensor(name, datatype, given.shape, given.flat.data)
     if not isinstance(given.flat, np.ndarray):
         return Tensor(name, datatype, given.shape, memoryview(pack_bytes(map(str.encode, given.flat))))
     flat = narrowed(name, given.flat, datatype)
@@ -95,9 +98,16 @@ def write_tensor(tensor: Tensor) -> GenericTensor:
     if max(tensor.shape, default=0) > _MAX_DIMENSION:
         raise _unrepresentable(tensor.name, "has a dimension beyond 32 bits")
     if datatype is Datatype.BYTES:
-        return GenericTensor(tensor.name, number, tensor.shape, texts_of(tensor))
+        count = tensor.count
+        texts = texts_of(tensor) if count <= MANY else offload.call(_checked_texts, tensor)
+        return GenericTensor(tensor.name, number, tensor.shape, texts)
     flat = np.frombuffer(tensor.view, tensor.datatype.dtype)
     return GenericTensor(tensor.name, number, tensor.shape, _widened(flat, tensor.datatype))
+
+
+def _checked_texts(tensor: Tensor) -> PackedTexts:
+    count = len(texts_of(tensor))
+    return PackedTexts(count, tensor.view)
 
 
 def texts_of(tensor: Tensor) -> list[str]:

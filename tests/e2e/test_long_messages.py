@@ -16,12 +16,19 @@ import pytest
 
 from benchmarks.hostile import payloads
 from benchmarks.hostile.servers import config
+from interlingua.protocols.graphpipe import codec as graphpipe
+from interlingua.schemas import pack_bytes
+from interlingua.schemas.grps import MESSAGES as GRPS_MESSAGES
+from interlingua.schemas.oip import MESSAGES as OIP_MESSAGES
 from tests.e2e.daemon import Daemon
 
 STRINGS = "/v2/models/identity_bytes/infer"
 NUMBERS = "/v2/models/identity_fp32/infer"
 JSON = {"Content-Type": "application/json"}
 GZIP = {**JSON, "Content-Encoding": "gzip"}
+GRPS_METHOD = "/grps.protos.v1.GrpsService/Predict"
+GRPS: Any = GRPS_MESSAGES["grps.protos.v1.GrpsMessage"]
+RESPONSE: Any = OIP_MESSAGES["inference.ModelInferResponse"]
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 
@@ -140,3 +147,81 @@ def test_others_are_served_meanwhile(daemon: Daemon) -> None:
     other.join()
     assert status == 200
     assert longest[0] < took / 2
+
+
+# --- the other dialects and forms
+
+
+def call(daemon: Daemon, message: bytes, method: str = INFER) -> bytes:
+    with grpc.insecure_channel(
+        daemon.addresses[1], options=[("grpc.max_receive_message_length", -1)]
+    ) as channel:
+        answer: bytes = channel.unary_unary(method)(message)
+        return answer
+
+
+def raw(daemon: Daemon, path: str, body: bytes) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(daemon.addresses[0], timeout=60)
+    try:
+        connection.request("POST", path, body, JSON)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("count", [10, 100_000])
+def test_typed_contents_are_exact(daemon: Daemon, count: int) -> None:
+    answer = RESPONSE.FromString(call(daemon, payloads.typed_message(count)))
+    assert answer.raw_output_contents[0] == pack_bytes([b"a"] * count)
+    assert tuple(answer.outputs[0].shape) == (1, count)
+
+
+@pytest.mark.parametrize("count", [10, 100_000])
+def test_raw_contents_are_exact(daemon: Daemon, count: int) -> None:
+    answer = RESPONSE.FromString(call(daemon, payloads.raw_message(count)))
+    assert answer.raw_output_contents[0] == payloads.packed_strings(count)
+
+
+@pytest.mark.parametrize("count", [10, 100_000])
+def test_graphpipe_strings_are_exact(daemon: Daemon, count: int) -> None:
+    status, answer = raw(daemon, "/graphpipe/identity_bytes", payloads.graphpipe_strings(count))
+    assert status == 200
+    (tensor,) = graphpipe.decode_response(answer, None, None)
+    assert tensor.view == pack_bytes([b"ab"] * count)
+
+
+@pytest.mark.parametrize("count", [10, 100_000])
+def test_grps_is_exact(daemon: Daemon, count: int) -> None:
+    status, answer = raw(daemon, "/grps/v1/infer/predict", payloads.grps_strings(count))
+    (tensor,) = json.loads(answer)["gtensors"]["tensors"]
+    assert (status, tensor["flat_string"]) == (200, ["ab"] * count)
+    status, answer = raw(daemon, "/grps/v1/infer/predict?return-ndarray=true", payloads.grps_floats(count))
+    assert (status, json.loads(answer)["ndarray"]) == (200, [[1.5] * count])
+    message = GRPS.FromString(call(daemon, payloads.grps_text_message(count), GRPS_METHOD))
+    assert message.gtensors.tensors[0].flat_string == ["ab"] * count
+
+
+@pytest.mark.parametrize(
+    "message",
+    [payloads.typed_message(1_000_001), payloads.raw_message(1_000_001), payloads.parameters_message(4_000)],
+    ids=["typed", "raw", "parameters"],
+)
+def test_elements_over_grpc_are_counted(daemon: Daemon, message: bytes) -> None:
+    with pytest.raises(grpc.RpcError) as failure:
+        call(daemon, message)
+    assert failure.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "that max_elements of this listener allows" in failure.value.details()
+
+
+def test_elements_of_other_dialects_are_counted(daemon: Daemon) -> None:
+    status, answer = raw(daemon, "/graphpipe/identity_bytes", payloads.graphpipe_strings(1_000_001))
+    assert (status, b"that max_elements of this listener allows" in answer) == (413, True)
+    for path, body in (
+        ("/grps/v1/infer/predict", payloads.grps_strings(1_000_001)),
+        ("/grps/v1/infer/predict", payloads.grps_floats(1_000_001)),
+    ):
+        assert b"that max_elements of this listener allows" in raw(daemon, path, body)[1]
+    for message in (payloads.grps_text_message(1_000_001), payloads.grps_map(4_000)):
+        status_of = GRPS.FromString(call(daemon, message, GRPS_METHOD)).status
+        assert "that max_elements of this listener allows" in status_of.msg
