@@ -1,4 +1,4 @@
-"""ModelInfer messages with much beside their raw contents: millions of numbers or strings in typed contents.
+"""ModelInfer messages with more than raw contents: millions of numbers or strings in typed contents.
 
 They are read by ``offload.call``, which returns the same message with its typed contents as raw ones.
 """
