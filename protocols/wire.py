@@ -322,7 +322,10 @@ class ConnectionFailedError(InferenceError):
 
 
 class HttpClient(Protocol):
-    """A connection pool to one HTTP upstream."""
+    """A connection pool to one HTTP upstream. ``relays``: its deadlines do not advance while a request waits
+    for its caller, so that it may be sent while its body arrives."""
+
+    relays: ClassVar[bool]
 
     async def send(self, request: HttpCall) -> HttpReply:
         """Send ``request`` and read the whole reply, within the deadline of ``request.context``.

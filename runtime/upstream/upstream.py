@@ -141,6 +141,11 @@ class Upstream:
         return None if call is None or self._flavors else call.passthrough
 
     @property
+    def relays(self) -> bool:
+        """See ``HttpClient``."""
+        return all(member.client.relays for member in self.pool.members)
+
+    @property
     def stream_passthrough(self) -> StreamPassthrough[Any, Any, Any] | None:
         """As :attr:`passthrough`, for streams."""
         call = self._calls.get(Operation.INFER_STREAM)

@@ -92,8 +92,8 @@ class RequestProcessor:
         return answer
 
     def may_pass(self, opened: Opened[Any], binding: Binding, context: Context) -> bool:
-        """Whether an upstream may get the inference ``opened`` undecoded, as far as known in advance. One
-        that may go to a fallback is received first."""
+        """Whether an upstream may get the inference ``opened`` undecoded while it arrives, as far as known in
+        advance. One that may go to a fallback is received first."""
         router, passthrough = self.service.router, opened.action.passthrough
         model = opened.model or self.default_model
         models: tuple[str, ...] = (model,)
@@ -102,8 +102,9 @@ class RequestProcessor:
             if not route.passes_through or route.fallback:
                 return False
             models = route.models
-        targets = [router.models.get(model) for model in models]
-        return any(target is not None and target.passthrough is passthrough for target in targets)
+        targets = [target for model in models if (target := router.models.get(model)) is not None]
+        upstreams = [target.upstream for target in targets if target.passthrough is passthrough]
+        return bool(upstreams) and all(upstream is not None and upstream.relays for upstream in upstreams)
 
     async def stream(
         self, opened: Opened[Any], binding: Binding, context: Context

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from typing import ClassVar
 
 from interlingua.protocols.content_coding import WINDOW_BITS, inflate
 from interlingua.protocols.transport.address import Url
@@ -35,6 +36,8 @@ _DEFAULT_PORT = ":80"
 class PooledHttpClient:
     """An ``HttpClient``: a pool of connections to ``url``, opened on demand; ``at`` is the numeric address of
     its host, if known."""
+
+    relays: ClassVar[bool] = True
 
     def __init__(
         self,

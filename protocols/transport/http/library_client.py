@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
@@ -34,6 +34,8 @@ _OWN_HEADERS = ("User-Agent", "Content-Type", "Accept", "Accept-Encoding")
 class AiohttpClient:
     """An ``HttpClient``: a pool of connections to ``url``, opened as they are needed; ``at`` is the numeric
     address of its host, where that has been looked up."""
+
+    relays: ClassVar[bool] = False
 
     def __init__(
         self,

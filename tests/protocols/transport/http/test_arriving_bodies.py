@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_address, parse_url
+from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.transport.http import connection
 from interlingua.protocols.transport.http.client import PooledHttpClient
 from interlingua.protocols.transport.http.server import HttpServer
@@ -100,6 +101,7 @@ async def bridging(
     *,
     observers: tuple[Any, ...] = (),
     routes: tuple[Route, ...] = (),
+    engine: str = "native",
     timeout_secs: float = 10.0,
     max_request_bytes: int | None = None,
     listener: Mapping[str, Any] | None = None,
@@ -123,7 +125,7 @@ async def bridging(
 
     there = await asyncio.start_server(connected, "127.0.0.1", 0)
     host, port = there.sockets[0].getsockname()
-    client = PooledHttpClient(parse_url(f"{host}:{port}"))
+    client = CLIENTS["http", engine](parse_url(f"{host}:{port}"))
     binding = DIALECTS[dialect].bindings["http"]
     upstream = Upstream(dialect, binding.calls, [client], timeout_secs, gate=Gate())
     target = UpstreamModel("m", upstream, "m", declared=SIGNATURE, **names)
@@ -662,18 +664,18 @@ async def test_a_request_that_is_observed_arrives_first(dialect: str, sees: bool
             assert bytes(observed.responses[0].outputs[0].data) == pattern(MIB)
 
 
-@pytest.mark.parametrize("fallback", ["", "m"])
-async def test_a_request_that_may_go_to_a_fallback_arrives_first(fallback: str) -> None:
+@pytest.mark.parametrize(("fallback", "engine"), [("", "native"), ("m", "native"), ("", "library")])
+async def test_a_request_with_a_fallback_or_to_the_library_arrives_first(fallback: str, engine: str) -> None:
     routes = (Route(Split([Part("m")]), fallback=fallback),)
     answer = oip_answer(pattern(MIB))
     async with (
-        bridging(answering(answer), routes=routes) as bridge,
+        bridging(answering(answer), routes=routes, engine=engine) as bridge,
         RawHttp.to(bridge.server.address) as caller,
     ):
         request = oip_request(pattern(2 * MIB))
         await caller.send(request[:-1])
         await asyncio.sleep(0.1)
-        assert bool(bridge.heads) is not bool(fallback)
+        assert bool(bridge.heads) is not (bool(fallback) or engine == "library")
         await caller.send(request[-1:])
         assert (await asyncio.wait_for(caller.reply(), 5)).body == answer.partition(b"\r\n\r\n")[2]
         assert routes[0].counts.requests == 1
