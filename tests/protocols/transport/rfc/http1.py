@@ -100,15 +100,18 @@ class Echo:
         return HttpAnswer(413 if error.code is ErrorCode.TOO_LARGE else 400, (), (error.message.encode(),))
 
 
-async def outcomes(engine: Literal["native", "library"], cases: Sequence[Case]) -> Mapping[str, Outcome]:
-    """What each case leads to, by name: one listener, one connection per case."""
+async def outcomes(
+    engine: Literal["native", "library"], cases: Sequence[Case], piece: int = 1 << 20
+) -> Mapping[str, Outcome]:
+    """What each case leads to, by name: one listener, one connection per case. Its bytes are sent in pieces of ``piece``
+    bytes."""
     server = HttpServer(Echo(), parse_address("127.0.0.1:0"), engine=engine)
     await server.start()
     gate = asyncio.Semaphore(32)
 
     async def run(case: Case) -> Outcome:
         async with gate:
-            return await _outcome(server.address, case)
+            return await _outcome(server.address, case, piece)
 
     try:
         found = await asyncio.gather(*map(run, cases))
@@ -117,22 +120,31 @@ async def outcomes(engine: Literal["native", "library"], cases: Sequence[Case]) 
     return {case.name: outcome for case, outcome in zip(cases, found, strict=True)}
 
 
-async def _outcome(address: Address, case: Case) -> Outcome:
+async def send(writer: asyncio.StreamWriter, data: bytes, piece: int) -> None:
+    """Send ``data`` in pieces, until the server closes the connection."""
+    for at in range(0, len(data), piece):
+        if writer.transport.is_closing():
+            return
+        writer.write(data[at : at + piece])
+        await asyncio.sleep(0)
+
+
+async def _outcome(address: Address, case: Case, piece: int) -> Outcome:
     reader, writer = await asyncio.open_connection(address.host, address.port)
     statuses: list[int] = []
     requests: list[str] = []
     sentinel = get(line=f"GET {SENTINEL} HTTP/1.1")
     later = case.later + sentinel
-    writer.write(case.sent if case.later else case.sent + sentinel)
     silence = asyncio.get_running_loop().call_later(_SILENT_SECS, writer.write_eof)
     try:
+        await send(writer, case.sent if case.later else case.sent + sentinel, piece)
         async with asyncio.timeout(_ANSWER_SECS):
             while (answer := await _answer(reader, case.bodiless)) is not None:
                 status, shown = answer
                 if shown.startswith(f"GET {SENTINEL}"):
                     return Outcome(tuple(statuses), tuple(requests), persists=True)
                 if case.later and not statuses:
-                    writer.write(later)
+                    await send(writer, later, piece)
                 statuses.append(status)
                 requests += [shown] if shown else []
     except ConnectionError:

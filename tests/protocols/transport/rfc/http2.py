@@ -35,6 +35,7 @@ from tests.protocols.transport.h2.peer import (
     message,
 )
 from tests.protocols.transport.peers import GrpcEcho
+from tests.protocols.transport.rfc.http1 import send
 
 WAIT = "/test.Echo/Wait"
 LARGEST_FRAME = 16_384
@@ -124,9 +125,13 @@ def data(content: bytes = b"x", stream: int = 1, flags: int = END_STREAM) -> byt
 
 
 async def outcomes(
-    engine: Literal["native", "library"], cases: Sequence[Case], expected: Mapping[str, Outcome]
+    engine: Literal["native", "library"],
+    cases: Sequence[Case],
+    expected: Mapping[str, Outcome],
+    piece: int = 1 << 20,
 ) -> Mapping[str, Outcome]:
-    """What each case leads to, by name: one listener, one connection per case. ``expected``: what to wait for."""
+    """What each case leads to, by name: one listener, one connection per case. ``expected``: what to wait for. The bytes
+    are sent in pieces of ``piece`` bytes."""
     make = GrpcServer if engine == "native" else GrpcioServer
     server = make(GrpcEcho(), parse_address("127.0.0.1:0"))
     await server.start()
@@ -134,7 +139,7 @@ async def outcomes(
 
     async def run(case: Case) -> Outcome:
         async with gate:
-            return await _outcome(server.address, case, expected[case.name])
+            return await _outcome(server.address, case, expected[case.name], piece)
 
     large = [case for case in cases if len(case.sent) > _LARGE_BYTES]
     small = [case for case in cases if case not in large]
@@ -146,14 +151,14 @@ async def outcomes(
     return {case.name: outcome for case, outcome in zip(small + large, found, strict=True)}
 
 
-async def _outcome(address: Address, case: Case, expected: Outcome) -> Outcome:
+async def _outcome(address: Address, case: Case, expected: Outcome, piece: int) -> Outcome:
     reader, writer = await asyncio.open_connection(address.host, address.port)
     seen = _Seen(reader)
     try:
-        writer.write(case.preface + case.sent)
+        await send(writer, case.preface + case.sent, piece)
         if case.later:
             await seen.until(lambda: seen.has(case.first), _SILENT_SECS)
-            writer.write(case.later)
+            await send(writer, case.later, piece)
         if expected.connection == OPEN:
             await seen.until(lambda: seen.has(expected.streams), _SILENT_SECS)
             writer.write(_SENTINEL)

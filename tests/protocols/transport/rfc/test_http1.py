@@ -35,6 +35,14 @@ def test_the_library_engine(case: Case) -> None:
     assert found("library")[case.name] == expected, f"{case.name} (section {case.section})"
 
 
+def test_bytes_that_arrive_one_by_one() -> None:
+    # whether a body is here decides about 100 Continue, and about the end of a connection after an early answer
+    at_once = ("100-continue, body at once", "early answer after the body")
+    cases = [case for case in CASES if len(case.sent) < 500 and case.name not in at_once]
+    found = uvloop.run(outcomes("native", cases, piece=1))
+    assert not [case.name for case in cases if found[case.name] != case.outcome]
+
+
 def test_each_case_has_a_name() -> None:
     assert len(set(NAMES)) == len(NAMES) >= 160
 
