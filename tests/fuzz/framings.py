@@ -118,8 +118,9 @@ def _chunks(pieces: Iterable[bytes]) -> _Found:
     body = ChunkedBody()
     try:
         for piece in pieces:
-            if not body.complete:
-                body.feed(piece, 0)
+            at = 0
+            while at < len(piece) and not body.complete:  # it takes some chunks at a time
+                at = body.feed(piece, at)
     except BodyError:
         return [BodyError]
     return [body.complete, body.whole(), body.size]
