@@ -16,7 +16,7 @@ settings.load_profile("untimed")
 
 gc.disable()  # until all tests are collected: see pytest_collection_finish
 
-_FIRST = ("e2e", "benchmarks")
+_FIRST = ("e2e", "benchmarks", "chaos")
 """Folders whose files take long. They run first: test processes that share the files end at the same time then."""
 
 
