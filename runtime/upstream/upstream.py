@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import fields
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, StreamPassthrough, UpstreamCall
 from interlingua.protocols.wire import FramedCall, HttpCall, HttpReply
@@ -30,9 +30,11 @@ from interlingua.schemas import (
     Signature,
     unsupported,
 )
-from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits, OffloadRequired
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits, OffloadRequired, OffloadRole
 
 T = TypeVar("T")
+
+_END: Any = object()
 
 _of_context = attrgetter(*[each.name for each in fields(Context) if each.name != "deadline"])
 # a third of the time of dataclasses.replace
@@ -302,7 +304,7 @@ class Upstream:
                         async with aclosing(client.stream(message)) as answers:
                             async for answer in answers:
                                 attempt.received()
-                                for response in await self.offloaded(read, answer):
+                                for response in _read_piece(read, answer):
                                     yield response
                         return
         except InferenceError as error:
@@ -430,6 +432,20 @@ class Upstream:
 
 async def _send(client: Any, request: Any) -> Any:
     return await client.send(request)
+
+
+def _read_piece(read: Callable[[Any], Iterable[T]], answer: Any) -> Iterator[T]:
+    """The results of ``read`` on a piece of a reply, in this thread: such a function has state, so it must not
+    run again in another."""
+    here = OffloadRole(offloader=None)
+    with here:
+        results = iter(read(answer))
+    while True:
+        with here:
+            found = next(results, _END)
+        if found is _END:
+            return
+        yield cast(T, found)
 
 
 def nbytes_of(message: Any) -> int:
