@@ -435,8 +435,8 @@ async def _send(client: Any, request: Any) -> Any:
 
 
 def _read_piece(read: Callable[[Any], Iterable[T]], answer: Any) -> Iterator[T]:
-    """The results of ``read`` on a piece of a reply, in this thread: such a function has state, so it must not
-    run again in another."""
+    """The results of ``read`` on a piece of a reply, in this thread: such a function has state, so it must
+    not run again in another."""
     here = OffloadRole(offloader=None)
     with here:
         results = iter(read(answer))
