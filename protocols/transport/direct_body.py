@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, cast
 
+from interlingua.protocols.transport.turns import RECEIVE_BYTES
+
 DIRECT_BYTES = 1 << 17
 """The least that must be missing of a body: a change of protocols costs more than a small copy."""
 
@@ -36,7 +38,7 @@ class DirectBody(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """Where to receive to."""
-        return cast("bytearray", self._owner.body_buffer())
+        return cast("bytearray", self._owner.body_buffer()[:RECEIVE_BYTES])
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived there."""

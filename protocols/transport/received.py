@@ -7,10 +7,10 @@ from typing import cast
 
 import numpy as np
 
-from interlingua.protocols.transport.turns import TURN_BYTES, Turn
+from interlingua.protocols.transport.turns import RECEIVE_BYTES, TURN_BYTES, Turn
 from interlingua.protocols.wire import Buffer
 
-SHARED_BYTES = 1 << 18
+SHARED_BYTES = RECEIVE_BYTES
 """The size of the buffer: more is received with one system call than asyncio's transports take, and what is
 copied out of it is still in the processor's cache."""
 
@@ -38,7 +38,7 @@ class SharedReceiver(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """See ``asyncio.BufferedProtocol``."""
-        return cast("bytearray", self._room if self.direct is None else self.direct)
+        return cast("bytearray", self._room if self.direct is None else self.direct[:RECEIVE_BYTES])
 
     def buffer_updated(self, nbytes: int) -> None:
         """See ``asyncio.BufferedProtocol``."""

@@ -26,6 +26,10 @@ TURN_MESSAGES = 8
 TURN_BYTES = 1 << 20
 """How many bytes it receives at once: as long, where they are only received."""
 
+RECEIVE_BYTES = 1 << 18
+"""How many bytes it receives with one system call. An event loop receives once from every connection that has
+input before it goes on: with all that a socket holds, a hundred connections would take a second."""
+
 SMALL_BYTES = 1 << 14
 """What arrives at once counts only above this size."""
 

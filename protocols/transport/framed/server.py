@@ -30,7 +30,7 @@ from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
-from interlingua.protocols.transport.turns import TURN_BYTES, TURN_REQUESTS, Turn
+from interlingua.protocols.transport.turns import RECEIVE_BYTES, TURN_BYTES, TURN_REQUESTS, Turn
 from interlingua.protocols.transport.writes import write_pieces
 from interlingua.protocols.wire import Buffer, FramedHandler, FramedRequest
 from interlingua.schemas import Context, ErrorCode, InferenceError
@@ -131,7 +131,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to read into."""
-        return self._splitter.space()
+        return self._splitter.space()[:RECEIVE_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what arrived."""

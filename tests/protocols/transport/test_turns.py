@@ -10,13 +10,18 @@ import pytest
 from interlingua.protocols.transport import received, turns
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.clients import client_of
+from interlingua.protocols.transport.direct_body import DirectBody
 from interlingua.protocols.transport.framed import server as framed_server
+from interlingua.protocols.transport.framed.splitter import FrameSplitter
 from interlingua.protocols.transport.h2 import frame_reader
 from interlingua.protocols.transport.http import client_connection, connection
 from interlingua.protocols.transport.http1 import body as http1_body
-from interlingua.protocols.transport.turns import Turn
+from interlingua.protocols.transport.received import SharedReceiver, shared_space
+from interlingua.protocols.transport.turns import RECEIVE_BYTES, Turn
 from interlingua.protocols.wire import BrpcRequest, GrpcRequest, HttpCall
 from tests.protocols.transport.brpc.test_server import serving
+from tests.protocols.transport.framed.test_server import FramedEcho
+from tests.protocols.transport.peers import LOOPBACK
 from tests.standins.brpc_frames import SERVICE
 
 
@@ -142,3 +147,25 @@ async def test_nothing_is_lost_where_every_turn_ends_early(
                     assert (answer.body if transport == "http" else answer.message) == body
         finally:
             await client.close()
+
+
+class Body:
+    """A body of 64 MiB that is arriving."""
+
+    def body_buffer(self) -> memoryview:
+        return memoryview(bytearray(64 << 20))
+
+
+def test_one_system_call_receives_a_bounded_part_of_a_body() -> None:
+    large = Body().body_buffer()
+    splitter = FrameSplitter(64 << 20)
+    splitter.space()[:4] = (60 << 20).to_bytes(4, "little")
+    splitter.received(4)
+    assert splitter.next() is None
+    receiver = SharedReceiver(shared_space())
+    receiver.direct = large
+    framed = framed_server._Connection(framed_server.FramedServer(FramedEcho(), LOOPBACK))
+    framed._splitter = splitter
+    owners: list[asyncio.BufferedProtocol] = [DirectBody(Body()), receiver, framed]  # type: ignore[arg-type]
+    for owner in owners:
+        assert 1 << 16 <= len(owner.get_buffer(-1)) <= RECEIVE_BYTES
