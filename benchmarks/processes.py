@@ -32,6 +32,10 @@ class Server:
         """User and system time that the processes of the group have taken so far."""
         return sum(_cpu_secs(pid) for pid in _group(self.pid))
 
+    def cpu_secs_by_process(self) -> dict[int, float]:
+        """The same of each process, by its number."""
+        return {pid: _cpu_secs(pid) for pid in _group(self.pid)}
+
     def own_cpu_secs(self) -> float:
         """The same, of the server's own process alone."""
         return _cpu_secs(self.pid)
