@@ -84,7 +84,7 @@ class HeaderProbe:
             raise _target_too_long()
         if len(data) > MAX_HEADERS_BYTES:
             raise _section_too_long(self._message)
-        feed(self._parser, bytes(data[self.seen :]))
+        feed(self._parser, bytes(data[self.seen :]), data)
         self.seen = len(data)
 
 
@@ -192,8 +192,8 @@ def request_parser(protocol: object, accept_te_with_length: bool = False) -> htt
     return parser
 
 
-def feed(parser: Parser, data: bytes) -> None:
-    """Parse ``data``. Raises ``HeadersError``."""
+def feed(parser: Parser, data: bytes, section: bytes | bytearray | memoryview = b"") -> None:
+    """Parse ``data``, the next piece of ``section``, if that is stated. Raises ``HeadersError``."""
     try:
         parser.feed_data(data)
     except httptools.HttpParserUpgrade:
@@ -202,7 +202,7 @@ def feed(parser: Parser, data: bytes) -> None:
         if isinstance(error.__context__, HeadersError):
             raise error.__context__ from None
         # RFC 9110, 9.1, for an unknown method; it is a token, unlike the first bytes of other protocols
-        unknown = isinstance(error, httptools.HttpParserInvalidMethodError) and _METHOD.match(data)
+        unknown = isinstance(error, httptools.HttpParserInvalidMethodError) and _METHOD.match(section or data)
         raise HeadersError(f"not HTTP: {error}", 501 if unknown else 400) from error
 
 

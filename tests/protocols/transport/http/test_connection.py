@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from interlingua.protocols.transport.http.connection import HttpConnection
@@ -120,6 +120,7 @@ _ENDS = st.sampled_from(
 
 
 @settings(max_examples=300)
+@example([b"\r\n\r\nHEAD / HTTP/1.1\r\nHost: x\r\n\r\n"], b"NOT HTTP\r\n\r\n", [35, 388], [1])
 @given(
     st.lists(_REQUESTS, min_size=1, max_size=6),
     _ENDS,
