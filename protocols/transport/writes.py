@@ -1,8 +1,9 @@
 """Writes buffers to a socket with few system calls: small ones joined, large ones uncopied and gathered.
 
 A connection with many requests in flight answers several in one turn of the event loop, and a large message
-consists of many frames: a ``WriteBatch`` holds what is written until the end of the turn. uvloop has a system
-call for the writes of a turn; asyncio's own loop has one for each, and copies what the socket does not take.
+consists of many frames: a ``WriteBatch`` holds what is written until the end of the turn. uvloop has one
+system call for a gathering write; asyncio's own loop has one for each piece, and copies what the socket does
+not take.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ def write_pieces(transport: asyncio.WriteTransport, pieces: Sequence[Buffer], si
     transport calls ``pause_writing`` where the socket takes much less."""
     if size <= JOINED_BYTES:
         transport.write(b"".join(pieces))
+        return
+    if not isinstance(transport, asyncio.Transport):
+        # uvloop's own: single writes would each go out when they pass the high-water mark
+        transport.writelines(pieces)
         return
     # asyncio's writelines joins before Python 3.12, and forgets to pause before 3.12.9 and 3.13.2
     for piece in pieces:
