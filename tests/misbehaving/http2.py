@@ -166,8 +166,11 @@ HTTP2: dict[str, Misbehaviour] = {
     "padding above its frame": (sending(headers(1), data(b"\xff", PADDED)), {BAD}),
     "settings of a stream": (sending(frame(SETTINGS, 0, 1)), {BAD}),
     "settings cut short": (sending(frame(SETTINGS, 0, 0, bytes(5))), {BAD}),
-    "a gzip bomb": (sending(packed("gzip", gzip.compress(bytes(64 * LIMIT), 1))), {LARGE}),
-    "a deflate bomb": (sending(packed("deflate", zlib.compress(bytes(64 * LIMIT), 1))), {LARGE}),
+    "a gzip bomb": (sending(packed("gzip", gzip.compress(bytes(64 * LIMIT), 1)) + trailers(1)), {LARGE}),
+    "a deflate bomb": (
+        sending(packed("deflate", zlib.compress(bytes(64 * LIMIT), 1)) + trailers(1)),
+        {LARGE},
+    ),
     "no gzip": (sending(packed("gzip", b"x") + trailers(1)), {INTERNAL}),
     # streams that were not opened
     "an answer of another stream": (sending(answer(99)), {BAD}),
