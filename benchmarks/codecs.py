@@ -117,7 +117,7 @@ def _oip_typed(image: Any) -> Callable[[], object]:
     def turn() -> object:
         opened = codec_grpc.open_infer(GrpcRequest(codec_grpc.METHOD, data))
         request, form = codec_grpc.decode_infer(opened, _SIGNATURE)
-        return codec_grpc.encode_infer(form, InferResponse("m", request.inputs)).message
+        return codec_grpc.encode_infer(form, InferResponse("m", request.inputs)).whole
 
     return turn
 

@@ -256,6 +256,8 @@ def test_what_waits_is_bounded(daemon: Daemon, far: Far) -> None:
     for _ in range(10):
         ask(daemon, "waiting")
     until(lambda: far.asked.get("waiting") == 1)
+    # copies are made a moment after the answers
+    until(lambda: reports(daemon)["waiting"]["held"]["requests"] == 3)
     report = reports(daemon)["waiting"]
     assert (report["held"]["requests"], report["dropped"]) == (3, {"queue": 7})
     far.open.set()
