@@ -8,8 +8,9 @@ from interlingua.protocols.transport.address import parse_address
 from interlingua.translator.access.addresses import is_local, read_address
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.access.grants import DEFAULTS, LOCAL
+from interlingua.translator.config.admin import AdminOptions
 from interlingua.translator.config.document import Path
-from interlingua.translator.config.options import AdminOptions, Config, ListenerOptions
+from interlingua.translator.config.options import Config, ListenerOptions
 
 
 def exposed(config: Config) -> Iterator[tuple[Path, str]]:

@@ -26,6 +26,7 @@ from interlingua.protocols.transport.timeouts import STALL_SECS, Timeouts
 from interlingua.runtime.shared_memory import MAX_BYTES, MAX_REGIONS
 from interlingua.schemas.offload import MIN_DECOMPRESSED_BYTES, MIN_ELEMENTS, DecodingLimits
 from interlingua.translator.access.classes import OperationClass
+from interlingua.translator.config.admin import AdminOptions
 from interlingua.translator.config.callers import PermittedCaller, ProxyAddress
 from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
@@ -308,22 +309,6 @@ class ListenerOptions(Section):
         if value is not None and transport != "brpc":
             raise ValueError(f"is for transport brpc, not {transport}")
         return value
-
-
-class AdminOptions(Section):
-    """The read-only address for operators. It shows the names of models and servers and the mistakes of
-    clients, so it should not be on the Internet."""
-
-    listen: ListenAddress
-    """The address, as for a listener."""
-    allow: dict[OperationClass, tuple[PermittedCaller, ...]] = Field(default={})
-    """The callers, as for a listener: `health` for the probes, `statistics` for all other pages."""
-    trusted_proxies: tuple[ProxyAddress, ...] = ()
-    """Proxies in front of the address, as for a listener."""
-    hosts: tuple[Text, ...] = ()
-    """Further names that the `Host` of a request may have, against DNS rebinding; `"*"` is any. Addresses,
-    names without a dot, loopback names and the name of this machine are always permitted, and probes answer
-    under any name."""
 
 
 class UpstreamOptions(Section):

@@ -13,7 +13,8 @@ from interlingua.translator.access.build import authorization
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.handler import AdminHandler
-from interlingua.translator.config.options import AdminOptions, Config
+from interlingua.translator.config.admin import AdminOptions
+from interlingua.translator.config.options import Config
 from interlingua.translator.stop_signals import StopSignals
 from interlingua.translator.workers.site import SupervisorSite
 from interlingua.translator.workers.supervisor import StartupError, Supervisor

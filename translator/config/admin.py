@@ -1,0 +1,26 @@
+"""The options of the admin address."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from interlingua.protocols.section import Section, Text
+from interlingua.translator.access.classes import OperationClass
+from interlingua.translator.config.callers import PermittedCaller, ProxyAddress
+from interlingua.translator.config.references import ListenAddress
+
+
+class AdminOptions(Section):
+    """The read-only address for operators. It shows the names of models and servers and the mistakes of
+    clients, so it should not be on the Internet."""
+
+    listen: ListenAddress
+    """The address, as for a listener."""
+    allow: dict[OperationClass, tuple[PermittedCaller, ...]] = Field(default={})
+    """The callers, as for a listener: `health` for the probes, `statistics` for all other pages."""
+    trusted_proxies: tuple[ProxyAddress, ...] = ()
+    """Proxies in front of the address, as for a listener."""
+    hosts: tuple[Text, ...] = ()
+    """Further names that the `Host` of a request may have, against DNS rebinding; `"*"` is any. Addresses,
+    names without a dot, loopback names and the name of this machine are always permitted, and probes answer
+    under any name."""
