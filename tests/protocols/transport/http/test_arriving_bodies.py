@@ -178,6 +178,13 @@ def oip_answer(data: bytes, name: str = "X", **more: Any) -> bytes:
     return f"HTTP/1.1 200 OK\r\n{line}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
+def json_answer(size: int) -> bytes:
+    """The answer of a server without the binary extension."""
+    tensor = {"name": "X", "datatype": "UINT8", "shape": [size], "data": [7] * size}
+    body = json.dumps({"model_name": "m", "model_version": "1", "outputs": [tensor]}).encode()
+    return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
 def trtis_request(data: bytes) -> bytes:
     header = f'id: 7 batch_size: 1 input {{ name: "A" dims: {len(data)} }} output {{ name: "X" }}'
     return (
@@ -391,7 +398,7 @@ async def test_the_limit_of_the_listener_holds() -> None:
         await until(lambda: not bridge.running)
 
 
-@pytest.mark.parametrize("change", ["gzip", "json output", "another order"])
+@pytest.mark.parametrize("change", ["gzip", "json output", "another order", "json answer"])
 async def test_answers_that_need_decoding_are_received_first(
     change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,6 +407,8 @@ async def test_answers_that_need_decoding_are_received_first(
         request = oip_request(pattern(MIB), extra="Accept-Encoding: gzip\r\n")
     elif change == "json output":
         request = oip_request(pattern(MIB), parameters={})
+    elif change == "json answer":
+        answer = json_answer(MIB)
     else:
         answer = oip_answer(pattern(MIB), id="other")
     outcomes = []
