@@ -55,7 +55,7 @@ def read_proxy_header(data: bytes) -> ProxyHeader | None:
         return _read_line(data)
     if SIGNATURE.startswith(data) or _PREFIX.startswith(data):
         return None
-    raise ProxyHeaderError("there is no header of the PROXY protocol")
+    raise ProxyHeaderError("the header of the PROXY protocol is missing")
 
 
 def _read_line(data: bytes) -> ProxyHeader | None:

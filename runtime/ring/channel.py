@@ -79,7 +79,7 @@ def create(arena_bytes: int) -> tuple[Ends, Ends]:
 
 class Channel:
     """One end, which owns the descriptors ``ends``. Calls ``receive`` with every record, oldest first, and
-    ``lost`` once after the other process has closed its end, has exited, or has written what is no record.
+    ``lost`` once after the other process has closed its end, has exited, or has written an invalid record.
     Use on one event loop. Raises ``OSError``."""
 
     def __init__(self, ends: Ends, receive: Callable[[bytes], None], lost: Callable[[], None]) -> None:

@@ -16,9 +16,10 @@ from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames,
 from interlingua.runtime.models.statistics import Course, batch_size
 from interlingua.runtime.target import Observe, PassedMessage
 from interlingua.runtime.upstream.counts import UpstreamCounts
+from interlingua.runtime.upstream.message_size import nbytes_of
 from interlingua.runtime.upstream.names import UpstreamNames
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
-from interlingua.runtime.upstream.upstream import Upstream, nbytes_of
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
     Datatype,

@@ -12,8 +12,9 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, StreamPassthrough, UpstreamCall
-from interlingua.protocols.wire import FramedCall, HttpCall, HttpReply
+from interlingua.protocols.wire import HttpReply
 from interlingua.runtime.upstream.forwarding import Forwarding
+from interlingua.runtime.upstream.message_size import nbytes_of
 from interlingua.runtime.upstream.pool import Attempt, Gate, Member, Pool, unanswered
 from interlingua.runtime.upstream.pool.probes import Probe
 from interlingua.runtime.upstream.shared_value import SharedValue
@@ -446,13 +447,3 @@ def _read_piece(read: Callable[[Any], Iterable[T]], answer: Any) -> Iterator[T]:
         if found is _END:
             return
         yield cast(T, found)
-
-
-def nbytes_of(message: Any) -> int:
-    """The bytes of a call, or of a reply."""
-    if isinstance(message, HttpCall) and message.rest is not None and message.length is not None:
-        return message.length
-    if isinstance(message, HttpCall | FramedCall):
-        return sum(memoryview(part).nbytes for part in message.parts)
-    nbytes = memoryview(message.body if isinstance(message, HttpReply) else message.message).nbytes
-    return nbytes + sum(memoryview(part).nbytes for part in getattr(message, "parts", ()))

@@ -360,3 +360,4 @@ def test_an_address_in_use_ends_the_start(server: Server, tmp_path: Path) -> Non
     assert daemon.process.wait(30) == 1
     daemon.kill()
     assert any("cannot listen" in str(line) for line in daemon.log)
+    assert daemon.log[-1]["event"] == "startup failed"

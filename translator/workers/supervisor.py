@@ -224,8 +224,8 @@ class Supervisor:
         self._files: list[SocketFile] = []
         self.addresses: list[Address] = []
         self.front_ends: list[FrontEnd] = []
-        self.runtime: Runtime
-        self.acceptor: Acceptor
+        self.runtime = Runtime(config, self)
+        self.acceptor = Acceptor(self._sockets)
         self.changes = ChangeLog()
         self._log = LogBook(logs.settings(config.server.log_level), logs.apply)
         self._sharing: set[asyncio.Task[None]] = set()
@@ -238,12 +238,10 @@ class Supervisor:
             self._sockets.append(sock)
             self.addresses.append(bound(sock))
             self._files.append(SocketFile(self.addresses[-1]))
-        self.acceptor = Acceptor(self._sockets)
         addresses = tuple(map(str, self.addresses))
         parts = enumerate(parts_of(self._config, self._workers))
         orders = (WorkerOrder(part, number, self._workers, addresses) for number, part in parts)
         self.front_ends += [FrontEnd(order, self) for order in orders]
-        self.runtime = Runtime(self._config, self)
         self.runtime.start()
         # front ends import their modules meanwhile
         for each in self.front_ends:
