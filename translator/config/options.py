@@ -23,7 +23,6 @@ from interlingua.protocols.transport.h2.options import (
     Http2Options,
 )
 from interlingua.protocols.transport.timeouts import STALL_SECS, Timeouts
-from interlingua.runtime.shared_memory import MAX_BYTES, MAX_REGIONS
 from interlingua.schemas.offload import MIN_DECOMPRESSED_BYTES, MIN_ELEMENTS, DecodingLimits
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.config.admin import AdminOptions
@@ -39,6 +38,7 @@ from interlingua.translator.config.references import (
     require,
 )
 from interlingua.translator.config.routes import RouteOptions
+from interlingua.translator.config.server import ServerOptions
 from interlingua.translator.config.tap import TapOptions
 from interlingua.translator.config.values import Transport, distinct, travels
 
@@ -59,81 +59,6 @@ LARGEST_MESSAGE = 2**31 - 1
 
 MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE, "brpc": 64 << 20, "tcp": 64 << 20}
 """The default request limits: those of Triton and of bRPC over the same transport; over tcp as over http."""
-
-
-class SharedMemoryOptions(Section):
-    """POSIX shared memory that clients on this machine pass tensors in."""
-
-    allow: Literal["local", "all", "none"] = "local"
-    """The clients that may use it: callers from a loopback address or over a unix socket, all, or none.
-    Such a client can read and write any shared memory that this process can open. A proxy on this machine
-    makes its clients look local."""
-    max_regions: Annotated[int, Field(ge=1)] = MAX_REGIONS
-    """The maximum number of registered regions; each takes a file descriptor. Further registrations are
-    refused."""
-    max_bytes: Bytes = MAX_BYTES
-    """The maximum size of registered regions together. Further registrations are refused."""
-
-
-class ServerOptions(Section):
-    """The daemon as a whole."""
-
-    name: Text = "interlingua"
-    """The name under which server metadata presents this server."""
-    id: Text = "inference:0"
-    """The identity of this process among its replicas, for dialects that have one (OIP and GraphPipe do
-    not)."""
-    strict_readiness: bool = True
-    """The server is ready when every required model is; false: as soon as it answers."""
-    ready_when_empty: bool = False
-    """Whether a server without models is ready."""
-    repository_poll_secs: Seconds = 15.0
-    """The interval between polls of repositories with `control: poll`."""
-    start_offline: bool = False
-    """Report not ready until a client sets the server online (grps: `/grps/v1/health/online`). Requests
-    are answered meanwhile."""
-    offline_scope: Literal["grps", "all"] = "grps"
-    """What a client of grps sets offline (`/grps/v1/health/offline`): the readiness of grps alone, or of all
-    dialects and the admin address. `start_offline` and online always mean all."""
-    response_cache_bytes: Annotated[int, Field(ge=0)] = 0
-    """The size of the response cache, for models whose config.pbtxt has `response_cache { enable: true }`.
-    0 is no cache."""
-    shared_memory: SharedMemoryOptions = Field(default_factory=SharedMemoryOptions)
-    """Tensors in shared memory instead of messages."""
-    workers: Annotated[int, Field(ge=0, le=256)] | Literal["auto"] = 0
-    """The number of front-end processes, which decode, route and encode; one more process has the models.
-    0 is a server of one process, `auto` one front end less than there are processors."""
-    max_instances: Annotated[int, Field(ge=1)] = 64
-    """The maximum number of instances that the configuration of a model in a repository may state. A model
-    with more does not load. `instances` under `models` is not limited."""
-    max_inline_run_us: Annotated[int, Field(ge=0)] = 200
-    """The longest run of a local model on the event loop instead of in a thread, in microseconds; 0 for none.
-    Only for ONNX models on the CPU; runs are measured."""
-    tune_allocator: bool = True
-    """Make the C library keep large blocks instead of returning each to the system. Messages of several
-    MiB then cost up to half as much; the process holds some memory in reserve."""
-    max_inflight_requests: Annotated[int, Field(ge=1)] = 16384
-    """The maximum number of requests in flight on all listeners together. Further inference requests are
-    refused as overload; health and metadata are answered."""
-    max_inflight_bytes: Bytes = 4294967296
-    """The maximum size of the bodies of these requests together. A body that exceeds it is refused as
-    overload, unless it is the only one. Bodies that arrive at once do not count."""
-    stalled_after_secs: Seconds = 30.0
-    """How long the event loop may stall before `/health/live` of the admin address returns 503."""
-    drain_secs: Annotated[float, Field(ge=0)] = 5.0
-    """After the first signal to stop: how long to keep answering while reporting not ready, so that balancers
-    choose other servers. A second signal ends the wait."""
-    shutdown_timeout_secs: Annotated[float, Field(ge=0)] = 30.0
-    """The time after draining for running requests to end and for clients to read the answers, before they
-    are cut. A second signal cuts them."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least severe level to log."""
-    log_format: Literal["text", "json"] = "text"
-    """Log lines for people, or one JSON object per line."""
-    audit_log: Text | None = None
-    """A file for the audit log, which is part of the log too: one JSON object per privileged operation. It is
-    opened again after it has been renamed. A relative path starts at the working directory of the process.
-    The default is none."""
 
 
 class Http2ListenerOptions(Section):
@@ -300,6 +225,15 @@ class ListenerOptions(Section):
             raise ValueError("needs trusted_proxies: only their word counts")
         if value and info.data.get("engine") == "library":
             raise ValueError("needs engine: native")
+        return value
+
+    @field_validator("http2")
+    @classmethod
+    def _over_http2(cls, value: Http2ListenerOptions, info: ValidationInfo) -> Http2ListenerOptions:
+        # checked only where the file has it
+        transport = info.data.get("transport", "grpc")
+        if transport not in ("grpc", "brpc"):
+            raise ValueError(f"is for transport grpc or brpc, not {transport}")
         return value
 
     @field_validator("max_concurrency")
