@@ -198,7 +198,9 @@ def build_models(config: Config, loaded: Loaded) -> Models[ModelCatalog]:
     cache = ResponseCache(config.server.response_cache_bytes) if config.server.response_cache_bytes else None
     repositories = [_repository(each, _limits(config, each)) for each in config.model_repository]
     models: dict[str, Target] = {**loaded.models, **remote}
-    catalog = ModelCatalog(models, loaded.failed, repositories, config.models, cache)
+    catalog = ModelCatalog(
+        models, loaded.failed, repositories, config.models, cache, config.server.max_models
+    )
     poller = Poller(catalog, config.server.repository_poll_secs)
     return Models(catalog, upstreams, poller, cache)
 

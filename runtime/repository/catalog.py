@@ -38,6 +38,9 @@ from interlingua.schemas import (
 _KEPT_GONE = 1000
 """How many models without files keep their status, the latest ones."""
 
+MAX_CLIENT_MODELS = 1024
+"""How many models clients may have loaded at a time."""
+
 _STATUS_SECS = 2.0
 """The timeout of one upstream in a status of all models."""
 
@@ -47,7 +50,9 @@ _log = logging.getLogger(__name__)
 class ModelCatalog(KnownModels):
     """``failed`` are models that could not be loaded. Clients may load and unload the models of controlled
     ``repositories``, except those in ``fixed``, which the configuration defines; of two repositories with one
-    model, the later one counts. ``homes`` are the repositories that models are, or were last, loaded from."""
+    model, the later one counts. ``homes`` are the repositories that models are, or were last, loaded from.
+    Clients may have ``max_models`` loaded at a time, those that fail to load included; models that are served
+    already, and loaded again, do not count."""
 
     def __init__(
         self,
@@ -56,8 +61,11 @@ class ModelCatalog(KnownModels):
         repositories: Sequence[Repository] = (),
         fixed: Iterable[str] = (),
         cache: ResponseCache | None = None,
+        max_models: int = MAX_CLIENT_MODELS,
     ) -> None:
         super().__init__(models or {})
+        self._max_models = max_models
+        self._loaded_by_clients: set[str] = set()
         self._absent = {name: absent_by(name, error) for name, error in (failed or {}).items()}
         self.repositories = Repositories(repositories, fixed)
         self.homes: dict[str, Repository] = {}
@@ -147,6 +155,7 @@ class ModelCatalog(KnownModels):
         if repository is None:
             raise _not_loaded(ErrorCode.INTERNAL, name, "failed to poll from model repository")
         check_overrides(name, repository, control)
+        self._count_load(name)
         self._only_needed.discard(name)
         self.requested_models.add(name)
         # a load continues when its caller disconnects
@@ -190,17 +199,32 @@ class ModelCatalog(KnownModels):
     ) -> None:
         """Load a model after those that it needs; ``above`` are the models whose load needs this one."""
         source = replace(repository.source(name), config=control.config)
-        for needed in await asyncio.to_thread(needed_models, source):
-            home = self.repositories.controlled_home(needed)
-            if home is None or needed in self._models or needed in above:
-                continue
-            self._only_needed.add(needed)
-            try:
-                await self._load_with_needs(needed, home, PLAIN, (*above, needed))
-            except InferenceError as error:
-                reason = f"it needs model '{needed}': {error.message}"
-                raise _not_loaded(error.code, name, reason) from error
-        await self._load(name, repository, control)
+        try:
+            for needed in await asyncio.to_thread(needed_models, source):
+                home = self.repositories.controlled_home(needed)
+                if home is None or needed in self._models or needed in above:
+                    continue
+                try:
+                    self._count_load(needed)
+                    self._only_needed.add(needed)
+                    await self._load_with_needs(needed, home, PLAIN, (*above, needed))
+                except InferenceError as error:
+                    reason = f"it needs model '{needed}': {error.message}"
+                    raise _not_loaded(error.code, name, reason) from error
+            await self._load(name, repository, control)
+        finally:
+            if not self._knows(name):  # no unload would count it out
+                self._loaded_by_clients.discard(name)
+
+    def _count_load(self, name: str) -> None:
+        """Count a model that a client loads. Raises FORBIDDEN above the limit."""
+        loaded = self._loaded_by_clients
+        if name in self._models or name in loaded:
+            return
+        if len(loaded) >= self._max_models:
+            reason = f"clients have loaded {len(loaded)} models, as many as max_models permits; unload one"
+            raise _not_loaded(ErrorCode.FORBIDDEN, name, reason)
+        loaded.add(name)
 
     async def _load(self, name: str, repository: Repository, control: ModelControl) -> None:
         async with self._locks[name]:
@@ -276,6 +300,7 @@ class ModelCatalog(KnownModels):
             target = self._models.pop(name, None)
             self._not_renewed.pop(name, None)
             self._only_needed.discard(name)
+            self._loaded_by_clients.discard(name)
             unloaded = None if gone else Absent(all_in(before, ModelState.UNAVAILABLE, UNLOADED), "")
             unloading = Absent(all_in(before, ModelState.UNLOADING), "")
             self._absent[name] = unloading

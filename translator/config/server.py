@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from interlingua.protocols.section import Bytes, Seconds, Section, Text
+from interlingua.runtime.repository.catalog import MAX_CLIENT_MODELS
 from interlingua.runtime.shared_memory import MAX_BYTES, MAX_REGIONS
 
 
@@ -55,6 +56,9 @@ class ServerOptions(Section):
     max_instances: Annotated[int, Field(ge=1)] = 64
     """The maximum number of instances that the configuration of a model in a repository may state. A model
     with more does not load. `instances` under `models` is not limited."""
+    max_models: Annotated[int, Field(ge=1)] = MAX_CLIENT_MODELS
+    """The maximum number of models that clients have loaded (`control: explicit`) and not unloaded. Further
+    loads are refused. Models that are served from the start do not count."""
     max_inline_run_us: Annotated[int, Field(ge=0)] = 200
     """The longest run of a local model on the event loop instead of in a thread, in microseconds; 0 for none.
     Only for ONNX models on the CPU; runs are measured."""

@@ -641,3 +641,47 @@ async def test_repositories_by_name(tmp_path: Path) -> None:
             await asked
         assert caught.value.code is ErrorCode.UNSUPPORTED
     await catalog.close()
+
+
+async def test_clients_load_no_more_models_than_permitted(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        write_model(tmp_path, name)
+    write_broken(tmp_path, "broken")
+    catalog = catalog_of(tmp_path, load=["a"], max_models=2)
+    try:
+        await catalog.load("a")  # served already: not counted
+        with pytest.raises(InferenceError):
+            await catalog.load("broken")  # its status is kept
+        await catalog.load("b")
+        with pytest.raises(InferenceError, match="as many as max_models permits") as refused:
+            await catalog.load("c")
+        assert refused.value.code is ErrorCode.FORBIDDEN
+        assert await catalog.status("c") is None and "c" not in catalog.requested_models
+        await catalog.load("b")
+        await catalog.unload("broken")
+        await catalog.load("c")
+        assert sorted(catalog.models) == ["a", "b", "c"]
+    finally:
+        await catalog.close()
+
+
+async def test_needed_models_count_as_loaded(tmp_path: Path) -> None:
+    write_model(tmp_path, "a")
+    write_model(tmp_path, "b")
+    ensemble = tmp_path / "e"
+    (ensemble / "1").mkdir(parents=True)
+    step = 'step {{ model_name: "{0}" model_version: -1 input_map {{ key: "x" value: "{1}" }} output_map {{ key: "y" value: "{2}" }} }}'
+    (ensemble / "config.pbtxt").write_text(
+        'platform: "ensemble" max_batch_size: 0\n'
+        'input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }\n'
+        'output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }\n'
+        f"ensemble_scheduling {{ {step.format('a', 'X', 'T')} {step.format('b', 'T', 'Y')} }}\n"
+    )
+    catalog = catalog_of(tmp_path, load=[], max_models=2)
+    try:
+        with pytest.raises(InferenceError, match="it needs model 'b': .*as many as max_models permits"):
+            await catalog.load("e")
+        assert list(catalog.models) == ["a"]
+        await catalog.load("b")  # the ensemble is not loaded, so it does not count
+    finally:
+        await catalog.close()
