@@ -6,11 +6,13 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.schemas.bounded_text import shortened
 from interlingua.translator.access.authorization import Caller
 from interlingua.translator.access.classes import OperationClass
+from interlingua.translator.access.refusals import RefusalRecords
 from interlingua.translator.logs import AUDIT
 
 
@@ -24,12 +26,17 @@ class AuditEntry:
 
 @contextmanager
 def recorded(
-    requested: OperationClass, operation: Operation, model: str, listener: str, dialect: str
+    requested: OperationClass,
+    operation: Operation,
+    model: str,
+    listener: str,
+    dialect: str,
+    refusals: RefusalRecords,
 ) -> Iterator[AuditEntry]:
     """Record ``operation`` of the class ``requested``, which the block performs: as allowed, as refused if
-    the caller may not request it, or as failed."""
+    the caller may not request it, or as failed. Of many refusals some are recorded, see ``refusals``."""
     entry = AuditEntry()
-    facts = {
+    facts: dict[str, Any] = {
         "operation": operation.value,
         "class": requested,
         **({"model": shortened(model)} if model else {}),
@@ -51,5 +58,11 @@ def recorded(
         facts |= {"result": result, **entry.caller.facts()}
         if result != "allowed":
             facts["reason"] = reason
-        level = logging.INFO if result == "allowed" else logging.WARNING
-        AUDIT.log(level, "privileged operation", extra={"facts": facts})
+        suppressed: int | None = 0
+        if result == "refused" and not entry.admitted:
+            suppressed = refusals.suppressed(facts["caller"])
+        if suppressed is not None:
+            if suppressed:
+                facts["suppressed"] = suppressed
+            level = logging.INFO if result == "allowed" else logging.WARNING
+            AUDIT.log(level, "privileged operation", extra={"facts": facts})

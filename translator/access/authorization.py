@@ -13,6 +13,7 @@ from interlingua.translator.access.cross_site import is_cross_site
 from interlingua.translator.access.grants import Grants, read_grants
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.access.proxies import TrustedProxies
+from interlingua.translator.access.refusals import RefusalRecords
 
 _LOCAL_HOSTS = PermittedHosts()
 """A browser on this machine is local too: a page that rebinds its domain to this machine is not."""
@@ -34,11 +35,12 @@ class Caller:
 @dataclass(frozen=True, slots=True)
 class Authorization:
     """The ``grants`` of the listener at ``listener``, behind ``proxies``. ``unrestricted`` are the classes
-    that need no check, for every request."""
+    that need no check, for every request; ``refusals`` are those that the audit log records."""
 
     listener: str = ""
     grants: Grants = field(default_factory=lambda: read_grants({}))
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
+    refusals: RefusalRecords = field(default_factory=RefusalRecords, compare=False)
     unrestricted: frozenset[OperationClass] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -318,7 +318,8 @@ class RequestProcessor:
         if requested not in PRIVILEGED:
             self.authorization.admit(requested, context)
             return await self._execute(opened, binding, context)
-        with recorded(requested, operation, opened.model, self.listener, binding.dialect) as entry:
+        refusals = self.authorization.refusals
+        with recorded(requested, operation, opened.model, self.listener, binding.dialect, refusals) as entry:
             entry.caller = self.authorization.caller(context)
             if requested == "shared_memory":
                 self._admit_to_shared_memory(context)

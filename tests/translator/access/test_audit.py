@@ -13,10 +13,11 @@ import pytest
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import HttpRequest
-from interlingua.schemas import Context, ServerMetadata
+from interlingua.schemas import Context, ErrorCode, Operation, ServerMetadata
 from interlingua.translator import logs
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.grants import read_grants
+from interlingua.translator.access.refusals import CALLER_BURST
 from interlingua.translator.serving.operations import Service
 from interlingua.translator.serving.pipeline import Pipeline
 from interlingua.translator.serving.router import Router
@@ -83,6 +84,30 @@ async def test_records(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # the first operation hides other lines of the log, but not those of the audit
     shown = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
     assert shown == ["privileged operation"] * 4
+
+
+async def test_a_flood_of_refusals_leaves_few_records(audit: Path) -> None:
+    pipeline = Pipeline(
+        Service(Router({}), ServerMetadata("s", "1")),
+        "0.0.0.0:8000",
+        [DIALECTS["oip"].bindings["http"]],
+        authorization=Authorization("0.0.0.0:8000"),
+    )
+    handler = pipeline.handlers["http"]
+
+    async def load(peer: str) -> int:
+        request = HttpRequest("POST", "/v2/repository/models/m/load", context=Context(peer=peer))
+        assert handler.head(request) is None
+        return int((await handler.serve(request)).status)
+
+    assert {await load("10.1.2.3") for _ in range(500)} == {403}
+    assert await load("10.1.2.4") == 403
+    assert await load("127.0.0.1") == 503  # a caller that is permitted, and fails
+    found = records(audit)
+    assert [each["result"] for each in found] == ["refused"] * (CALLER_BURST + 1) + ["failed"]
+    assert [each.get("suppressed") for each in found[-3:]] == [None, 500 - CALLER_BURST, None]
+    counted = pipeline.request_metrics["oip"].ended
+    assert counted[Operation.MODEL_LOAD, ErrorCode.FORBIDDEN] == 501
 
 
 async def test_the_file_is_rotated(audit: Path, tmp_path: Path) -> None:
