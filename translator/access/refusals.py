@@ -13,7 +13,7 @@ from interlingua.protocols.transport.allowance import Allowance
 CALLER_BURST, CALLER_PER_SEC = 10, 1 / 6
 """The records of one caller: at once, and per second."""
 
-LISTENER_BURST, LISTENER_PER_SEC = 100, 10.0
+LISTENER_BURST, LISTENER_PER_SEC = 1000, 10.0
 """Those of all callers of a listener: one client may have many addresses."""
 
 _MAX_CALLERS = 1024
