@@ -98,6 +98,10 @@ class Arena:
         self._used[block.offset].tickets.append(ticket)
         return Extent(ticket, block.offset + _address(view) - _address(block.data), len(view))
 
+    def withdraw(self, ticket: int) -> None:
+        """The message with ``ticket`` is not sent."""
+        self._flags[ticket] = 0
+
     def _extent(self, need: int) -> int | None:
         """Take ``need`` bytes out of the first free extent that has them."""
         for index, (offset, size) in enumerate(self._free):

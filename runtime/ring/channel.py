@@ -139,6 +139,8 @@ class Channel:
 
     def _flush(self) -> None:
         self._bell = None
+        if not self._open:
+            return
         waiting = self._waiting
         while waiting and self._writer.put(*waiting[0]):
             waiting.popleft()

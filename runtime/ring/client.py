@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from interlingua.runtime.ring import records
 from interlingua.runtime.ring.channel import Channel, Ends
 from interlingua.runtime.ring.records import CALL, CANCEL, EVENT, FAILURE, INFER, PART, SEEN, STREAM, TAKEN
-from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, unavailable
+from interlingua.schemas import (
+    Context,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Tensor,
+    unavailable,
+)
 
 _EXITED = "the runtime process has exited"
 
@@ -19,18 +27,22 @@ _GRACE_SECS = 0.1
 """How long a request waits after its deadline. The runtime enforces deadlines, unless it is stopped."""
 
 
+_Arrived = tuple[int, Any, records.Views]
+"""The kind, the values and the tensors of a record for a request."""
+
+
 class _Stream:
     """The responses of a stream that the caller has not taken."""
 
     def __init__(self) -> None:
-        self._arrived: deque[tuple[int, Any]] = deque()
+        self._arrived: deque[_Arrived] = deque()
         self._more = asyncio.Event()
 
-    def put(self, kind: int, values: Any) -> None:
-        self._arrived.append((kind, values))
+    def put(self, arrived: _Arrived) -> None:
+        self._arrived.append(arrived)
         self._more.set()
 
-    async def next(self) -> tuple[int, Any]:
+    async def next(self) -> _Arrived:
         while not self._arrived:
             self._more.clear()
             await self._more.wait()
@@ -57,7 +69,7 @@ class RuntimeClient:
         self._lost = lost
         self._open = True
         self._number = 0
-        self._waiting: dict[int, asyncio.Future[tuple[int, Any]]] = {}
+        self._waiting: dict[int, asyncio.Future[_Arrived]] = {}
         self._streams: dict[int, _Stream] = {}
 
     @property
@@ -68,13 +80,13 @@ class RuntimeClient:
     async def infer(self, request: InferRequest, model: str, *, headers: bool = False) -> InferResponse:
         """The answer of ``model`` to ``request``, whose context gets the timings. ``headers``: the model
         needs those of the caller."""
-        number = self._begin(INFER, request, model, headers)
+        number, inputs = self._begin(INFER, request, model, headers), request.inputs
         answer = self._waiting[number] = self._loop.create_future()
         deadline, late = request.context.deadline, None
         if deadline is not None:
             late = self._loop.call_later(deadline - self._loop.time() + _GRACE_SECS, self._late, number)
         try:
-            kind, values = await answer
+            arrived = await answer
         except BaseException:
             self._cancel(number)
             raise
@@ -82,20 +94,20 @@ class RuntimeClient:
             del self._waiting[number]
             if late is not None:
                 late.cancel()
-        return self._response(request, kind, values)
+        return _response(request.context, inputs, arrived)
 
     async def stream(
         self, request: InferRequest, model: str, *, headers: bool = False
     ) -> AsyncGenerator[InferResponse, None]:
         """The responses of ``model`` to ``request`` as they arrive."""
-        number = self._begin(STREAM, request, model, headers)
+        number, inputs = self._begin(STREAM, request, model, headers), request.inputs
         arriving = self._streams[number] = _Stream()
         final = False
         try:
             while not final:
-                kind, values = await arriving.next()
-                final = kind != PART
-                response = self._response(request, kind, values)
+                arrived = await arriving.next()
+                final = arrived[0] != PART
+                response = _response(request.context, inputs, arrived)
                 final = final or response.final
                 yield response
                 if not final:
@@ -111,7 +123,7 @@ class RuntimeClient:
         records.send(self._channel, CALL, number, (name, pickle.dumps(arguments)))
         result = self._waiting[number] = self._loop.create_future()
         try:
-            kind, values = await result
+            kind, values, _ = await result
         except asyncio.CancelledError:
             self._cancel(number)
             raise
@@ -136,7 +148,9 @@ class RuntimeClient:
         number = self._next()
         if channel.is_full:
             raise InferenceError(ErrorCode.OVERLOADED, "too many requests wait for the runtime process")
-        records.send(channel, kind, number, records.plain_request(channel, request, model, headers))
+        places: records.Places = []
+        values = records.plain_request(channel, request, model, headers, places)
+        records.send(channel, kind, number, values, places)
         return number
 
     def _next(self) -> int:
@@ -144,13 +158,6 @@ class RuntimeClient:
             raise unavailable(_EXITED)
         self._number += 1
         return self._number
-
-    def _response(self, request: InferRequest, kind: int, values: Any) -> InferResponse:
-        if kind == FAILURE:
-            raise records.read_error(values)
-        response, timings = records.read_response(self._channel, values)
-        request.context.timings.update(timings)
-        return response
 
     def _cancel(self, number: int) -> None:
         self._tell(CANCEL, number)
@@ -160,7 +167,7 @@ class RuntimeClient:
             records.send(self._channel, kind, number, None)
 
     def _receive(self, record: bytes) -> None:
-        kind, number, values = records.read(self._channel, record)
+        kind, number, values, views = records.read(self._channel, record)
         if kind == EVENT:
             # written by another process of this server
             self._notice(pickle.loads(values))  # noqa: S301
@@ -168,9 +175,9 @@ class RuntimeClient:
         answer = self._waiting.get(number)
         if answer is not None:
             if not answer.done():
-                answer.set_result((kind, values))
+                answer.set_result((kind, values, views))
         elif (stream := self._streams.get(number)) is not None:
-            stream.put(kind, values)
+            stream.put((kind, values, views))
 
     def _late(self, number: int) -> None:
         answer = self._waiting.get(number)
@@ -182,10 +189,19 @@ class RuntimeClient:
         if not self._open:
             return
         self._open = False
-        failure = FAILURE, records.plain_error(unavailable(_EXITED, begun=True))
+        failure = FAILURE, records.plain_error(unavailable(_EXITED, begun=True)), ()
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_result(failure)
         for stream in self._streams.values():
-            stream.put(*failure)
+            stream.put(failure)
         self._lost()
+
+
+def _response(context: Context, inputs: Sequence[Tensor], arrived: _Arrived) -> InferResponse:
+    kind, values, views = arrived
+    if kind == FAILURE:
+        raise records.read_error(values)
+    response, timings = records.read_response(values, views, inputs)
+    context.timings.update(timings)
+    return response

@@ -26,7 +26,7 @@ from interlingua.runtime.ring.records import (
     TAKEN,
 )
 from interlingua.runtime.target import Target
-from interlingua.schemas import CancelToken, ErrorCode, InferenceError, InferRequest
+from interlingua.schemas import CancelToken, ErrorCode, InferenceError, InferRequest, InferResponse
 
 Calls = Mapping[str, Callable[..., Awaitable[object]]]
 """Functions that front ends call by name."""
@@ -65,7 +65,7 @@ class _Running:
             await self._more.wait()
 
 
-_Work = Callable[[_Running, int, Any], Awaitable[None]]
+_Work = Callable[[_Running, int, Any, records.Views], Awaitable[None]]
 
 
 class RuntimeServer:
@@ -104,9 +104,9 @@ class RuntimeServer:
         await self._cancel_all()
 
     def _receive(self, record: bytes) -> None:
-        kind, number, values = records.read(self._channel, record)
+        kind, number, values, views = records.read(self._channel, record)
         if (work := self._works.get(kind)) is not None:
-            self._start(number, work, values)
+            self._start(number, work, values, views)
         elif kind == SEEN:
             self._see(number)
         elif (running := self._running.get(number)) is None:
@@ -117,16 +117,22 @@ class RuntimeServer:
         elif kind == TAKEN:
             running.taken()
 
-    def _start(self, number: int, work: _Work, values: Any) -> None:
+    def _start(self, number: int, work: _Work, values: Any, views: records.Views) -> None:
         running = self._running[number] = _Running()
-        running.task = self._loop.create_task(self._answer(running, number, work, values))
+        running.task = self._loop.create_task(self._answer(running, number, work, values, views))
         # not in the task, which may be cancelled before it begins
-        running.task.add_done_callback(lambda _: self._running.pop(number))
+        running.task.add_done_callback(lambda _: self._ended(number))
 
-    async def _answer(self, running: _Running, number: int, work: _Work, values: Any) -> None:
+    def _ended(self, number: int) -> None:
+        # a cancelled task refers to its frames: a cycle would keep the memory of the request
+        del self._running.pop(number).task
+
+    async def _answer(
+        self, running: _Running, number: int, work: _Work, values: Any, views: records.Views
+    ) -> None:
         """Carry out ``work``, and send its error."""
         try:
-            await work(running, number, values)
+            await work(running, number, values, views)
         except InferenceError as error:
             self._fail(number, error)
         except Exception:
@@ -136,31 +142,29 @@ class RuntimeServer:
     def _fail(self, number: int, error: InferenceError) -> None:
         records.send(self._channel, FAILURE, number, records.plain_error(error))
 
-    async def _infer(self, running: _Running, number: int, values: Any) -> None:
-        request = self._request(running, values)
+    async def _infer(self, running: _Running, number: int, values: Any, views: records.Views) -> None:
+        request = _request(running, values, views)
         response = await self._find(request.model).infer(request)
-        answer = records.plain_response(self._channel, response, request.context.timings)
-        records.send(self._channel, ANSWER, number, answer)
+        self._send(ANSWER, number, request, response)
 
-    async def _stream(self, running: _Running, number: int, values: Any) -> None:
-        request = self._request(running, values)
+    async def _stream(self, running: _Running, number: int, values: Any, views: records.Views) -> None:
+        request = _request(running, values, views)
         async with aclosing(self._find(request.model).stream(request)) as responses:
             async for response in responses:
-                part = records.plain_response(self._channel, response, request.context.timings)
-                records.send(self._channel, PART, number, part)
+                self._send(PART, number, request, response)
                 if not response.final:
                     await running.sent()
 
-    async def _call(self, running: _Running, number: int, values: Any) -> None:
+    async def _call(self, running: _Running, number: int, values: Any, views: records.Views) -> None:
         name, arguments = values
         # written by another process of this server
         result = await self._calls[name](*pickle.loads(arguments))  # noqa: S301
         records.send(self._channel, RESULT, number, pickle.dumps(result))
 
-    def _request(self, running: _Running, values: Any) -> InferRequest:
-        request = records.read_request(self._channel, values)
-        request.context.cancel = running.cancel
-        return request
+    def _send(self, kind: int, number: int, request: InferRequest, response: InferResponse) -> None:
+        places: records.Places = []
+        values = records.plain_response(self._channel, response, request, places)
+        records.send(self._channel, kind, number, values, places)
 
     def _see(self, notice: float) -> None:
         self._seen = max(self._seen, notice)
@@ -180,3 +184,9 @@ class RuntimeServer:
             each.cancel.cancel()
             each.task.cancel()
         await asyncio.gather(*(each.task for each in running), return_exceptions=True)
+
+
+def _request(running: _Running, values: Any, views: records.Views) -> InferRequest:
+    request = records.read_request(values, views)
+    request.context.cancel = running.cancel
+    return request

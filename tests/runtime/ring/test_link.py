@@ -69,15 +69,12 @@ class Arena:
         self.places.append(data)
         return Extent(len(self.places) - 1, 0, len(data))
 
-    def view(self, place: Extent) -> memoryview:
-        return self.places[place.ticket]
-
 
 @given(st.lists(tensors(), max_size=4))
 def test_every_tensor_of_the_ir_comes_back(sent: list[Tensor]) -> None:
     arena: Any = Arena()
-    values = records.plain_request(arena, request(*sent), "model", headers=False)
-    assert records.read_request(arena, marshal.loads(marshal.dumps(values))).inputs == tuple(sent)
+    values = records.plain_request(arena, request(*sent), "model", False, [])
+    assert records.read_request(marshal.loads(marshal.dumps(values)), arena.places).inputs == tuple(sent)
 
 
 async def test_a_request_keeps_its_fields(link: Link) -> None:
@@ -207,6 +204,72 @@ async def test_a_tensor_in_the_arena_is_not_copied(link: Link) -> None:
     response = await sending
     assert model.received[0].inputs[0].view[0] == 42
     assert response.outputs[0].view[0] == 42
+
+
+async def test_an_output_that_is_an_input_is_not_sent_back(link: Link) -> None:
+    async def answer(received: InferRequest) -> InferResponse:
+        first, second, small = received.inputs
+        part = Tensor("part", Datatype.UINT8, (4000,), first.view[1000:])
+        own = Tensor("own", Datatype.UINT8, (5000,), memoryview(bytes(second.view)))
+        return InferResponse("model", (second.renamed("same"), part, own, small))
+
+    async def answers(received: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        yield await answer(received)
+
+    link.models["model"] = Model(answer, answers)
+    sent = request(of(5000, 1), of(5000, 2), of(3, 3))
+    response = await link.client.infer(sent, "model")
+    (streamed,) = [each async for each in link.client.stream(sent, "model")]
+    for outputs in (response.outputs, streamed.outputs):
+        assert outputs[0].view.obj is sent.inputs[1].view.obj
+        assert [(each.name, each.view[0], len(each.view)) for each in outputs] == [
+            ("same", 2, 5000),
+            ("part", 1, 4000),
+            ("own", 2, 5000),
+            ("IN", 3, 3),
+        ]
+
+
+async def test_memory_of_requests_and_answers_without_a_reader_comes_back(link: Link) -> None:
+    began, done = asyncio.Event(), asyncio.Event()
+
+    async def answer(received: InferRequest) -> InferResponse:
+        began.set()
+        await done.wait()
+        return InferResponse("model", (of(1 << 20),))
+
+    async def endless(received: InferRequest) -> AsyncGenerator[InferResponse, None]:
+        while True:
+            yield InferResponse("model", (of(1 << 17),), final=False)
+
+    link.models["model"] = Model(answer, endless)
+    # cancelled before the runtime has begun it, and when its answer is on its way
+    unread = asyncio.create_task(link.client.infer(request(of(1 << 20)), "model"))
+    await asyncio.sleep(0)
+    unread.cancel()
+    late = asyncio.create_task(link.client.infer(request(of(1 << 20)), "model"))
+    await asyncio.wait_for(began.wait(), 5)
+    done.set()
+    while not link.server._channel.arena.used_bytes:
+        await asyncio.sleep(0)
+    late.cancel()
+    await asyncio.wait((unread, late))
+    assert unread.cancelled()
+    assert late.cancelled()
+    # their tracebacks refer to the answers
+    del unread, late
+    # a stream that its caller leaves with responses on their way
+    stream = link.client.stream(request(of(1 << 20)), "model")
+    await anext(stream)
+    await stream.aclose()
+    # a record of which a part finds no space
+    with pytest.raises(InferenceError, match="no shared memory"):
+        await link.client.infer(request(of(3 << 20), of(2 << 20)), "model")
+    link.models["model"].received.clear()
+    async with asyncio.timeout(5):
+        for arena in (link.client._channel.arena, link.server._channel.arena):
+            while arena.allocate(ARENA_BYTES) is None:
+                await asyncio.sleep(0.001)
 
 
 async def test_a_cancelled_caller_cancels_the_request(link: Link) -> None:
