@@ -49,7 +49,8 @@ class WriteBatch:
         if not self._pieces:
             self._loop.call_soon(self.flush)
         self._pieces += pieces
-        self._size += sum(map(len, pieces))
+        for piece in pieces:
+            self._size += len(piece)
         if self._size >= _FLUSHED_BYTES:
             self.flush()
 

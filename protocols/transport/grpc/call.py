@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import Any, Protocol, cast
 
 from interlingua.protocols.transport.grpc.headers import (
@@ -161,10 +161,6 @@ class GrpcCall(MessageStream):
         """The field block that ends the call."""
         return trailers(answer) if self._started else trailers_only(answer)
 
-    def _messages_in(self, data: Buffer, start: int, stop: int) -> Iterable[Any]:
-        """The messages that ``data[start:stop]`` completes. Raises ``MessageError`` between them."""
-        return self.messages_in(data, start, stop, self._headers.coding, self._host.max_request_bytes)
-
     def _hold(self, size: int) -> bool:
         """Count ``size`` bytes of messages that are here. Whether the call may go on."""
         if self.held is None:
@@ -213,7 +209,8 @@ class UnaryCall(GrpcCall):
         if self._task is not None:
             return
         try:
-            for message in self._messages_in(data, start, stop):
+            coding, limit = self._headers.coding, self._host.max_request_bytes
+            for message in self.messages_in(data, start, stop, coding, limit):
                 if self.held is not None and not self._hold(len(message)):
                     return
                 request = GrpcRequest(self._headers.method, message, self._headers.metadata, self.context)
@@ -251,7 +248,8 @@ class UnaryCall(GrpcCall):
 
     def _answer(self, answer: GrpcAnswer) -> None:
         self._over = True
-        answer = fitting(answer, self._host.max_response_bytes)
+        if (limit := self._host.max_response_bytes) is not None:
+            answer = fitting(answer, limit)
         if answer.code:
             self.connection.sender.send_end(self, self._ending(answer))
             return
@@ -290,7 +288,8 @@ class StreamCall(GrpcCall):
             return
         guard, before, empty = self.connection.guard, len(self._messages), 0
         try:
-            for message in self._messages_in(data, start, stop):
+            coding, limit = self._headers.coding, self._host.max_request_bytes
+            for message in self.messages_in(data, start, stop, coding, limit):
                 size = len(message)
                 self._messages.append(message)
                 self._held += size + PREFIX_BYTES

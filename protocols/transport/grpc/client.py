@@ -69,7 +69,9 @@ class GrpcChannelClient:
             call = UnaryClientCall(connection, request.context.deadline)
             call.start(self._headers(connection, request), request.message, request.parts)
             try:
-                answer = await call.answer()
+                if call.outcome is None:
+                    await call.waiter
+                answer = call.ended()
                 if isinstance(answer.message, CompressedMessage):
                     return await self._inflated(answer.message)
                 return answer
@@ -141,7 +143,8 @@ class GrpcChannelClient:
             timeout = deadline - time.monotonic()
             if timeout <= 0:
                 raise self._errors.too_late()
-            connection.deadlines.add(deadline)
+            if deadline < connection.deadlines.at:
+                connection.deadlines.add(deadline)
         try:
             return connection.headers.block(request.method, timeout, request.metadata)
         except UnsendableError as fault:

@@ -97,7 +97,9 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
 
     def headers_received(self, headers: AnswerHeaders, ended: bool) -> None:
         """See ``ClientStream``."""
-        if headers.malformed:
+        if headers.usual and not ended and self._head is None:
+            self._head = headers
+        elif headers.malformed:
             self._end(GrpcAnswer(code=INTERNAL, details=f"the answer is malformed: {headers.malformed}"))
         elif ended:
             self._trailers_received(headers)
@@ -105,9 +107,7 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
             pass
         elif self._head is not None:
             self._end(GrpcAnswer(code=INTERNAL, details="the answer is malformed: it has headers twice"))
-        elif headers.usual or (answer := headers.refusal()) is None:
-            self._head = headers
-        else:
+        elif (answer := headers.refusal()) is not None:
             self._end(answer)
 
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
@@ -149,7 +149,7 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
             self._end(answer or GrpcAnswer(code=UNKNOWN, details="the answer ended without a status"))
         elif headers.status:
             self._end(GrpcAnswer(code=headers.status, details=headers.details))
-        elif self.partial:
+        elif self.sink is not None and self.partial:
             self._end(GrpcAnswer(code=INTERNAL, details="the last message of the answer is cut short"))
         else:
             self._end(self._succeeded())
@@ -176,14 +176,14 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
 
 
 class UnaryClientCall(ClientCall):
-    """One message, one answer."""
+    """One message, one answer. ``waiter`` is done when the call has ended."""
 
-    __slots__ = ("_message", "_waiter")
+    __slots__ = ("_message", "waiter")
 
     def __init__(self, host: ClientHost, deadline: float | None) -> None:
         super().__init__(host, deadline)
         self._message: Any = None
-        self._waiter: asyncio.Future[None] = host.loop.create_future()
+        self.waiter: asyncio.Future[None] = host.loop.create_future()
 
     def start(self, block: bytes, message: Buffer, more: Sequence[Buffer] = ()) -> None:
         """Send the whole request; ``block`` are its headers, ``more`` continues ``message``."""
@@ -191,12 +191,6 @@ class UnaryClientCall(ClientCall):
         connection.open(self)
         size, pieces = prefixed(message, more)
         connection.sender.send_whole(self, block, pieces, size)
-
-    async def answer(self) -> GrpcAnswer:
-        """The answer. Raises the error that ended the call."""
-        if self.outcome is None:
-            await self._waiter
-        return self.ended()
 
     def _message_received(self, message: Any) -> None:
         if self._message is not None:
@@ -209,7 +203,8 @@ class UnaryClientCall(ClientCall):
         return GrpcAnswer(self._message)
 
     def _wake(self) -> None:
-        _set(self._waiter)
+        if not self.waiter.done():
+            self.waiter.set_result(None)
 
 
 class StreamClientCall(ClientCall):

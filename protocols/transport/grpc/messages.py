@@ -175,7 +175,7 @@ class MessageStream(Stream):
     ) -> Iterable[Any]:
         """The messages that ``data[start:stop]`` completes, each a buffer or a ``CompressedMessage``;
         ``coding`` and ``limit`` are those of ``MessageReader``. Raises ``MessageError`` between them."""
-        if stop - start >= PREFIX_BYTES and not self.partial:
+        if stop - start >= PREFIX_BYTES and (self.sink is None or not self.sink.partial):
             # nearly every message fills one DATA frame
             compressed, size = PREFIX.unpack_from(data, start)
             begin = start + PREFIX_BYTES

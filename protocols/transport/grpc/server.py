@@ -201,7 +201,7 @@ class _Connection(SharedReceiver):
         """See ``CallHost``."""
         self.calls.add(call)
         self._server.connections.in_flight.add(call)
-        if call.deadline is not None:
+        if call.deadline is not None and call.deadline < self._deadlines.at:
             self._deadlines.add(call.deadline)
 
     def call_ended(self, call: GrpcCall) -> None:

@@ -118,8 +118,9 @@ class ClientConnection(H2Connection[H, S]):
     def release(self, stream: Stream) -> None:
         """The answer is complete. Stop sending a request that is not (RFC 9113, 8.1)."""
         if not stream.closed:
-            if stream.half_closed_local:
-                self.sender.forget(stream)
+            if stream.half_closed_local:  # Sender.forget, inlined: nothing is queued
+                stream.closed = True
+                self.streams.pop(stream.id, None)
             else:
                 self.sender.reset(stream, Code.NO_ERROR)
             guard = self.guard
@@ -167,7 +168,7 @@ class ClientConnection(H2Connection[H, S]):
 
     def on_field_block(self, block: bytes, ended: bool, number: int) -> None:
         """The headers of an answer, or its trailers (RFC 9113, 8.1)."""
-        headers = self._headers.read(block)
+        headers = self._headers.known.get(block) or self._headers.read(block)
         stream = self.streams.get(number)
         if stream is not None:
             self.answered += 1

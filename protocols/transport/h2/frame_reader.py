@@ -39,6 +39,9 @@ FRAME_BYTES = 1 << 20
 
 _MAX_CONTROL = MAX_FIELD_BLOCK + 256
 
+_FORM = END_HEADERS | PADDED | PRIORITY_FIELDS
+"""The flags that make of a HEADERS frame more than its whole field block."""
+
 _HEADERS_COST, _COST_BYTES = 8, 64
 """As how many frames a field block counts in a turn, since it may begin a call; and once more for so many
 bytes of it."""
@@ -169,6 +172,17 @@ class FrameReader:
                     if self.extra:
                         left -= self.extra
                         self.extra = 0
+            elif (
+                kind == HEADERS
+                and stop <= end
+                and size <= MAX_FIELD_BLOCK
+                and flags & _FORM == END_HEADERS
+                and number & 1
+            ):
+                # _whole, inlined
+                position = stop
+                handler.on_field_block(bytes(data[start:stop]), bool(flags & END_STREAM), number)
+                left -= _HEADERS_COST + size // _COST_BYTES
             elif size > FRAME_BYTES:
                 raise H2Error(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")  # 4.2
             elif kind == DATA:

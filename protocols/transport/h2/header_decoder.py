@@ -24,7 +24,8 @@ class HeaderDecoder(Generic[T]):
     def __init__(self, interpret: Callable[[FieldLines], T]) -> None:
         self._interpret = interpret
         self._hpack = HpackDecoder()
-        self._cache: dict[bytes, T] = {}
+        self.known: dict[bytes, T] = {}
+        """What :meth:`read` returns for a block, without a call."""
 
     def limit(self, size: int) -> None:
         """Take header lists of up to ``size`` bytes. Larger ones are decoded, and end the connection at four
@@ -33,19 +34,19 @@ class HeaderDecoder(Generic[T]):
 
     def read(self, block: bytes) -> T:
         """The headers in ``block``. Raises ``H2Error``, after which no block can be decoded."""
-        cached = self._cache.get(block)
-        if cached is not None:
-            return cached
+        known = self.known.get(block)
+        if known is not None:
+            return known
         headers = self._interpret(self.decode(block))
         if not self._hpack.changed and len(block) <= _CACHED_BYTES:
-            if len(self._cache) >= _CACHED_BLOCKS:
-                self._cache.clear()
-            self._cache[block] = headers
+            if len(self.known) >= _CACHED_BLOCKS:
+                self.known.clear()
+            self.known[block] = headers
         return headers
 
     def decode(self, block: bytes) -> FieldLines:
         """The field lines of ``block``. Raises as :meth:`read` does."""
         fields = self._hpack.decode(block)
         if self._hpack.changed:
-            self._cache.clear()
+            self.known.clear()
         return fields

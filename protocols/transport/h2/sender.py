@@ -12,9 +12,13 @@ from typing import Generic, TypeVar
 
 from interlingua.protocols.transport.h2.flood import BURST, DATA_CREDIT, FloodGuard
 from interlingua.protocols.transport.h2.frames import (
+    DATA,
     DEFAULT_FRAME_BYTES,
     DEFAULT_WINDOW,
+    END_HEADERS,
     END_STREAM,
+    HEADER,
+    HEADERS,
     MAX_WINDOW,
     Code,
     H2Error,
@@ -26,6 +30,8 @@ from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.wire import Buffer
 
 S = TypeVar("S", bound=Stream)
+
+_HEADER = HEADER.pack
 
 _JOINED_BYTES = 1 << 14
 """Up to this size, joining the pieces of a message costs less than writing each."""
@@ -74,16 +80,26 @@ class Sender(Generic[S]):
     ) -> None:
         """Send a complete message: a field block, the pieces of the body, ``size`` bytes together, and
         trailers, which an answer has and a request has not."""
-        number, largest = stream.id, self.max_frame_size
-        if size <= self.window and size <= stream.send_window and size <= largest and not self.paused:
+        number, begin, end = stream.id, len(headers), len(trailers)
+        largest = size if size > begin + end else begin + end
+        if (
+            size <= self.window
+            and size <= stream.send_window
+            and largest <= self.max_frame_size
+            and not self.paused
+        ):
             self.window -= size
             stream.trailers = trailers
+            # header_frames and data_header, inlined
             pieces = (
-                header_frames(headers, number, ended=False, largest=largest),
-                data_header(size, number, 0 if trailers else END_STREAM),
+                _HEADER(begin >> 8, begin & 0xFF, HEADERS, END_HEADERS, number),
+                headers,
+                _HEADER(size >> 8, size & 0xFF, DATA, 0 if end else END_STREAM, number),
                 *message,
-                header_frames(trailers, number, ended=True, largest=largest) if trailers else b"",
             )
+            if end:
+                closing = _HEADER(end >> 8, end & 0xFF, HEADERS, END_HEADERS | END_STREAM, number)
+                pieces = (*pieces, closing, trailers)
             if size <= _JOINED_BYTES:
                 self._write(b"".join(pieces))
             else:

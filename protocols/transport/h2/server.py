@@ -130,7 +130,7 @@ class ServerConnection(H2Connection[H, Stream]):
             self._trailers(number, self._headers.decode(block), ended)
             return
         self.last_id = number
-        headers = self._headers.read(block)
+        headers = self._headers.known.get(block) or self._headers.read(block)
         if number > self._refuse_after:
             return
         if len(self.streams) + self.reset_at_work >= self._options.max_streams:

@@ -318,11 +318,12 @@ def conversation(pieces: list[bytes]) -> list[Any]:
             connection.data_received(piece)
 
         async def read() -> list[Any]:
+            await asyncio.wait((calls[0].waiter, last.waiter))
             return [
-                await calls[0].answer(),
+                calls[0].ended(),
                 [each async for each in calls[1]],
                 calls[1].ended(),
-                await last.answer(),
+                last.ended(),
             ]
 
         found = loop.run_until_complete(read())

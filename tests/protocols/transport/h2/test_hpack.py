@@ -134,4 +134,4 @@ class TestBlocks:
         for turn in range(1000):
             reader.read(block(fields("/a", ("x", str(turn)))))
         reader.read(block(fields("/a", ("x", "y" * 5000))))
-        assert len(reader._cache) <= 64 and max(map(len, reader._cache)) <= 1024
+        assert len(reader.known) <= 64 and max(map(len, reader.known)) <= 1024
