@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test constraints test-wheel test-workers test-torch lint format schemas schemas-check sbom audit properties fuzz chaos soak bench hostile bench-bridging peers-install peers clean
+.PHONY: help run test constraints test-wheel test-deploy test-workers test-torch lint format schemas schemas-check sbom audit properties fuzz chaos soak bench hostile bench-bridging peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ constraints: ## renew constraints.txt with the newest releases for `make test`
 
 test-wheel: $(VENV)/.installed-dev ## build sdist and wheel, test them in an empty environment
 	$(BIN)/python scripts/try_wheel.py
+
+test-deploy: $(VENV)/.installed-deploy ## what deploy/ has: schemas, metrics, rules, the steps of the image in empty folders
+	DEPLOY_IMAGE=1 $(BIN)/python -m pytest tests/deploy
 
 test-workers: $(VENV)/.installed-dev ## the end-to-end tests with two front ends per daemon (DAEMON_WORKERS=2)
 	DAEMON_WORKERS=$(or $(DAEMON_WORKERS),2) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/e2e
@@ -114,6 +117,10 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 # atheris has wheels for Linux on x86-64 alone; without one `make fuzz` reports it.
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
 	$(PIP) install --editable '.[fuzz]'
+	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed-run
+
+$(VENV)/.installed-deploy: $(VENV)/.installed-dev
+	$(PIP) install --constraint constraints.txt --editable '.[deploy]'
 	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed-run
 
 # what users install, and nothing else: without pip, which is not part of the program
