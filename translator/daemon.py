@@ -83,7 +83,7 @@ def _admin(config: Config) -> AdminListener:
     if options is None:
         return AdminListener(None, secs)
     gate = AdminGate(authorization(options), PermittedHosts(options.hosts))
-    return AdminListener(parse_address(options.listen), secs, gate)
+    return AdminListener(parse_address(options.listen), secs, gate, options.max_connections)
 
 
 async def _load_and_serve(config: Config, operators: AdminListener, stop: StopSignals) -> None:

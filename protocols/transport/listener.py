@@ -66,19 +66,35 @@ class ConnectionSet(Generic[C]):
         self.in_flight: set[object] = set()
         """One member for each request in flight; a request may outlive its connection."""
         self.stopping = False
+        self._oldest_first: dict[C, asyncio.BaseTransport] = {}  # if the load evicts
         self._empty = asyncio.Event()
 
     def add(self, connection: C, transport: asyncio.BaseTransport) -> None:
-        """Add an accepted connection, or abort it if the listener has too many."""
+        """Add an accepted connection, or abort it or another if the listener has too many."""
+        if self.load.evicts:
+            self._make_room()
         if self.load.admit(transport):
             self.open.add(connection)
+            if self.load.evicts:
+                self._oldest_first[connection] = transport
 
     def remove(self, connection: C, transport: asyncio.BaseTransport) -> None:
         """A connection has ended, or belongs to another set."""
         if connection in self.open:
             self.open.remove(connection)
+            self._oldest_first.pop(connection, None)
             self.load.release(transport)
         self.changed()
+
+    def _make_room(self) -> None:
+        """If no more connections are permitted, abort the oldest one without a request in flight."""
+        if self.load.connections < self.load.max_connections:
+            return
+        idle = (each for each in self._oldest_first if each not in self.in_flight)
+        victim = next(idle, None) or next(iter(self._oldest_first))
+        self.load.count_refusal("max_connections")
+        self.remove(victim, self._oldest_first[victim])
+        victim.abort()
 
     def changed(self) -> None:
         """Note that a connection or a request has ended."""

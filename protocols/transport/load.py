@@ -43,7 +43,8 @@ class Load:
 
 class ListenerLoad(Load):
     """The load of one listener, a part of ``total``. ``refused`` counts what was refused by reason: the name
-    of the option, or ``descriptors`` for connections whose file descriptor is ``ceiling`` or above."""
+    of the option, or ``descriptors`` for connections whose file descriptor is ``ceiling`` or above.
+    ``evicts``: above ``max_connections`` the oldest connection is closed instead of the new one."""
 
     __slots__ = (
         "_addresses",
@@ -51,6 +52,7 @@ class ListenerLoad(Load):
         "_hosts",
         "_logged",
         "connections",
+        "evicts",
         "listener",
         "max_connections",
         "max_connections_per_address",
@@ -68,12 +70,14 @@ class ListenerLoad(Load):
         max_requests: int | None = None,
         max_bytes: int | None = None,
         ceiling: int = UNLIMITED,
+        evicts: bool = False,
     ) -> None:
         super().__init__(max_requests, max_bytes)
         self.listener = listener
         self.total = Load() if total is None else total
         self.max_connections = UNLIMITED if max_connections is None else max_connections
         self.max_connections_per_address = max_connections_per_address
+        self.evicts = evicts
         self.connections = 0
         self.refused: Counter[str] = Counter()
         self._addresses: Counter[str] = Counter()

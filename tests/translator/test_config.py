@@ -77,7 +77,10 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "unknown_key_resembling_nothing": (
         with_listeners("admin: {listen: ':0', qqq: 1}"),
-        ["c.yaml:2: admin.qqq: unknown key 'qqq' (allowed: listen, allow, trusted_proxies, hosts)"],
+        [
+            "c.yaml:2: admin.qqq: unknown key 'qqq' (allowed: listen, allow, max_connections, trusted_proxies, "
+            "hosts)"
+        ],
     ),
     "planned_keys": (
         """\

@@ -17,8 +17,10 @@ from functools import partial
 from interlingua.protocols.transport import loop
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.wire import HttpAnswer, parts_of
 from interlingua.translator.admin import process
+from interlingua.translator.admin.connections import MAX_CONNECTIONS, connection_limit
 from interlingua.translator.admin.daemon_loop import DaemonLoop, StalledError
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.handler import AdminHandler, Page, answer, document, plain
@@ -46,9 +48,11 @@ class AdminListener:
         address: Address | None,
         stalled_after_secs: float = STALLED_AFTER_SECS,
         gate: AdminGate | None = None,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self.address = address
         self._gate = gate
+        self._max_connections = max_connections
         self._stalled_after_secs = stalled_after_secs
         self._site: Site | None = None
         self._thread: _Thread | None = None
@@ -58,7 +62,8 @@ class AdminListener:
             self._daemon = DaemonLoop()
             first = {"/health/ready": _not_ready, "/metrics": _not_yet, "/": _not_yet}
             self._handler = AdminHandler({"/health/live": self._live, **first}, self._gate)
-            self._thread = _Thread(self._handler, self.address, self._daemon)
+            load = connection_limit(self.address, self._max_connections)
+            self._thread = _Thread(self._handler, self.address, self._daemon, load)
             self.address = await self._thread.start()
             _log.info("admin listening", extra={"facts": {"address": str(self.address)}})
         return self
@@ -104,8 +109,10 @@ class AdminListener:
 class _Thread:
     """The thread of the admin address. It does not keep a process alive that ends."""
 
-    def __init__(self, handler: AdminHandler, address: Address, daemon: DaemonLoop) -> None:
-        self._server = HttpServer(handler, address)
+    def __init__(
+        self, handler: AdminHandler, address: Address, daemon: DaemonLoop, load: ListenerLoad
+    ) -> None:
+        self._server = HttpServer(handler, address, load=load)
         self._daemon = daemon
         self._bound: Future[Address] = Future()
         self._ended: Future[None] = Future()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from interlingua.protocols.section import Section, Text
 from interlingua.translator.access.classes import OperationClass
+from interlingua.translator.admin.connections import MAX_CONNECTIONS
 from interlingua.translator.config.callers import PermittedCaller, ProxyAddress
 from interlingua.translator.config.references import ListenAddress
 
@@ -18,6 +21,9 @@ class AdminOptions(Section):
     """The address, as for a listener."""
     allow: dict[OperationClass, tuple[PermittedCaller, ...]] = Field(default={})
     """The callers, as for a listener: `health` for the probes, `statistics` for all other pages."""
+    max_connections: Annotated[int, Field(ge=1)] = MAX_CONNECTIONS
+    """The maximum number of connections. A further one closes the oldest that has no request, so that probes
+    are answered whatever other clients do."""
     trusted_proxies: tuple[ProxyAddress, ...] = ()
     """Proxies in front of the address, as for a listener."""
     hosts: tuple[Text, ...] = ()

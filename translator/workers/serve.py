@@ -11,6 +11,7 @@ from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.translator.access.build import authorization
 from interlingua.translator.access.hosts import PermittedHosts
+from interlingua.translator.admin.connections import connection_limit
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.handler import AdminHandler
 from interlingua.translator.config.admin import AdminOptions
@@ -71,7 +72,9 @@ async def serve_workers(config: Config, stop: StopSignals) -> None:
 async def _admin(config: Config, options: AdminOptions, supervisor: Supervisor) -> HttpServer:
     gate = AdminGate(authorization(options), PermittedHosts(options.hosts))
     site = SupervisorSite(supervisor, config.server.stalled_after_secs)
-    server = HttpServer(AdminHandler(site.pages(), gate), parse_address(options.listen))
+    place = parse_address(options.listen)
+    load = connection_limit(place, options.max_connections)
+    server = HttpServer(AdminHandler(site.pages(), gate), place, load=load)
     address = await server.start()
     _log.info("admin listening", extra={"facts": {"address": str(address)}})
     return server
