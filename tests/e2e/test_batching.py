@@ -4,14 +4,15 @@ and version 1 alike."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import requests
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
@@ -22,9 +23,12 @@ from tests.standins.trtis_grpc_client import TrtisGrpc
 from tests.standins.trtis_http_client import TrtisHttp
 
 SLOW = 99
-"""The value that makes an execution take half a second."""
+"""The value whose execution lasts until the test ends it."""
+
+WAIT_SECS = 60
 
 MODEL = """
+import os
 import time
 import numpy as np
 import triton_python_backend_utils as pb
@@ -32,6 +36,7 @@ import triton_python_backend_utils as pb
 class TritonPythonModel:
     def initialize(self, args):
         self.executions = 0
+        self.gate = os.path.join(args["model_repository"], "slow")
 
     def execute(self, requests):
         self.executions += 1
@@ -39,7 +44,9 @@ class TritonPythonModel:
         for request in requests:
             x = pb.get_input_tensor_by_name(request, "IN").as_numpy()
             if x[0, 0] == 99:
-                time.sleep(0.5)
+                os.mkdir(self.gate)
+                while os.path.exists(self.gate):
+                    time.sleep(0.002)
             told = [[len(requests), self.executions, row] for row in x[:, 0]]
             answers.append(pb.InferenceResponse([pb.Tensor("OUT", np.array(told, np.int32))]))
         return answers
@@ -51,14 +58,16 @@ BATCHING = {
     "rejecting": """max_batch_size: 8 dynamic_batching {
         default_queue_policy { default_timeout_microseconds: 50000 } }""",
     "delaying": """max_batch_size: 1 dynamic_batching {
-        default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 220000 } }""",
+        default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 1000000 } }""",
     "fixed": """max_batch_size: 8 dynamic_batching {
-        default_queue_policy { default_timeout_microseconds: 9000000 } }""",
+        default_queue_policy { default_timeout_microseconds: 90000000 } }""",
     "overridden": """max_batch_size: 8 dynamic_batching {
-        default_queue_policy { default_timeout_microseconds: 9000000 allow_timeout_override: true } }""",
+        default_queue_policy { default_timeout_microseconds: 90000000 allow_timeout_override: true } }""",
     "levels": "max_batch_size: 1 dynamic_batching { priority_levels: 3 default_priority_level: 2 }",
     "preferring": """max_batch_size: 8 dynamic_batching {
         preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 400000 }""",
+    "patient": """max_batch_size: 8 dynamic_batching {
+        preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 60000000 }""",
     "ordered": """max_batch_size: 1 instance_group [ { count: 2 } ]
         dynamic_batching { preserve_ordering: true }""",
     "unordered": "max_batch_size: 1 instance_group [ { count: 2 } ] dynamic_batching { }",
@@ -114,37 +123,89 @@ UNAVAILABLE = {
 }
 
 
-@pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ask]]:
-    folder = tmp_path_factory.mktemp("batching")
-    for name, batching in BATCHING.items():
-        version = folder / "models" / name / "1"
-        version.mkdir(parents=True)
-        (version / "model.py").write_text(MODEL)
-        (version.parent / "config.pbtxt").write_text(
-            'backend: "python"\n'
-            'input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]\n'
-            f'output [ {{ name: "OUT" data_type: TYPE_INT32 dims: [ 3 ] }} ]\n{batching}\n'
-        )
-    daemon = Daemon.start(
-        folder,
-        {
+@dataclass(frozen=True)
+class Models:
+    """The models of a daemon, executed for as long as a test wants."""
+
+    folder: Path
+    daemon: Daemon
+
+    @classmethod
+    def serve(cls, folder: Path, names: Iterable[str]) -> Models:
+        for name in names:
+            version = folder / "models" / name / "1"
+            version.mkdir(parents=True)
+            (version / "model.py").write_text(MODEL)
+            (version.parent / "config.pbtxt").write_text(
+                'backend: "python"\n'
+                'input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]\n'
+                f'output [ {{ name: "OUT" data_type: TYPE_INT32 dims: [ 3 ] }} ]\n{BATCHING[name]}\n'
+            )
+        config = {
             "listeners": [{"listen": "127.0.0.1:0", "transport": kind} for kind in ("http", "grpc")],
+            "admin": {"listen": "127.0.0.1:0"},
             "model_repository": [{"path": str(folder / "models")}],
-        },
-    )
-    http, grpc = daemon.addresses[:2]
-    try:
-        yield {
-            "oip over http": _oip(triton_http, http),
-            "oip over grpc": _oip(triton_grpc, grpc),
-            "v1 over http": _v1(TrtisHttp, http),
-            "v1 over grpc": _v1(TrtisGrpc, grpc),
         }
+        return cls(folder / "models", Daemon.start(folder, config))
+
+    def begin(self, model: str) -> None:
+        """Wait until ``model`` executes ``SLOW``. Further requests wait in its queue."""
+        self._until(self._gate(model).exists)
+
+    def end(self, model: str) -> None:
+        """End the execution of ``SLOW``."""
+        self._gate(model).rmdir()
+
+    def end_all(self) -> None:
+        for gate in self.folder.glob("*/slow"):
+            gate.rmdir()
+
+    def queued(self, model: str, count: int) -> None:
+        """Wait until ``count`` requests are in the queue of ``model``."""
+        line = f'nv_inference_pending_request_count{{model="{model}",version="1"}} {count}'
+        url = f"http://{self.daemon.until('admin listening')['address']}/metrics"
+        self._until(lambda: line in requests.get(url, timeout=WAIT_SECS).text.splitlines())
+
+    def _gate(self, model: str) -> Path:
+        return self.folder / model / "slow"
+
+    @staticmethod
+    def _until(true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_SECS
+        while not true():
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
+    models = Models.serve(tmp_path_factory.mktemp("batching"), BATCHING)
+    daemon = models.daemon
+    try:
+        yield models
         assert daemon.stop() == 0
         assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
         daemon.kill()
+
+
+@pytest.fixture
+def models(served: Models) -> Iterator[Models]:
+    try:
+        yield served
+    finally:
+        served.end_all()
+
+
+@pytest.fixture(scope="module")
+def clients(served: Models) -> dict[str, Ask]:
+    http, grpc = served.daemon.addresses
+    return {
+        "oip over http": _oip(triton_http, http),
+        "oip over grpc": _oip(triton_grpc, grpc),
+        "v1 over http": _v1(TrtisHttp, http),
+        "v1 over grpc": _v1(TrtisGrpc, grpc),
+    }
 
 
 @pytest.fixture(params=list(UNAVAILABLE))
@@ -163,27 +224,31 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def busy(threads: ThreadPoolExecutor, ask: Ask, model: str) -> Future[Any]:
-    """An execution that takes half a second, under way; what is asked in its first half has to wait."""
-    slow = threads.submit(ask, model, SLOW)
-    time.sleep(0.15)
+def busy(threads: ThreadPoolExecutor, models: Models, ask: Ask, model: str, rows: int = 1) -> Future[Any]:
+    """An execution that lasts until ``models.end(model)``."""
+    slow = threads.submit(ask, model, SLOW, rows)
+    models.begin(model)
     return slow
 
 
 def in_turn(
-    threads: ThreadPoolExecutor, ask: Ask, model: str, *asked: tuple[int, dict[str, int]]
+    threads: ThreadPoolExecutor, models: Models, ask: Ask, model: str, *asked: tuple[int, dict[str, int]]
 ) -> list[Future[Any]]:
-    """Ask for every value, one after the other, and wait for none."""
+    """Queue a request for every value, one after the other."""
     found = []
     for value, options in asked:
         found.append(threads.submit(ask, model, value, **options))
-        time.sleep(0.03)
+        models.queued(model, len(found))
     return found
 
 
-def test_requests_of_all_dialects_meet(clients: dict[str, Ask], threads: ThreadPoolExecutor) -> None:
-    slow = busy(threads, clients["oip over grpc"], "plain")
+def test_requests_of_all_dialects_meet(
+    clients: dict[str, Ask], models: Models, threads: ThreadPoolExecutor
+) -> None:
+    slow = busy(threads, models, clients["oip over grpc"], "plain")
     asked = [threads.submit(each, "plain", row, row) for row, each in enumerate(clients.values(), 1)]
+    models.queued("plain", 4)
+    models.end("plain")
     answers = [each.result() for each in asked]
     before = int(slow.result()[0, 1])
     # rows of 1 and 2 and 3 and 4 are more than fit into 8
@@ -196,111 +261,125 @@ def test_requests_of_all_dialects_meet(clients: dict[str, Ask], threads: ThreadP
             assert (answer[:, 0] == together).all()
 
 
-def test_the_queue_is_full(ask: Ask, kind: str, threads: ThreadPoolExecutor) -> None:
-    slow = busy(threads, ask, "full")
-    waiting = in_turn(threads, ask, "full", (1, {}), (2, {}))
+def test_the_queue_is_full(ask: Ask, kind: str, models: Models, threads: ThreadPoolExecutor) -> None:
+    slow = busy(threads, models, ask, "full")
+    waiting = in_turn(threads, models, ask, "full", (1, {}), (2, {}))
     with pytest.raises(Refusal) as caught:
         ask("full", 3)
     assert caught.value.code == UNAVAILABLE[kind]
     assert "Exceeds maximum queue size" in caught.value.message
+    models.end("full")
     assert [int(each.result()[0, 2]) for each in (slow, *waiting)] == [SLOW, 1, 2]
 
 
-def test_a_request_that_has_waited_too_long(ask: Ask, kind: str, threads: ThreadPoolExecutor) -> None:
-    slow = busy(threads, ask, "rejecting")
+def test_a_request_that_has_waited_too_long(
+    ask: Ask, kind: str, models: Models, threads: ThreadPoolExecutor
+) -> None:
+    slow = busy(threads, models, ask, "rejecting")
     with pytest.raises(Refusal) as caught:
         ask("rejecting", 1)
     assert not slow.done(), "it is told at once"
     assert caught.value.code == UNAVAILABLE[kind]
     assert "Request timeout expired" in caught.value.message
+    models.end("rejecting")
     before = int(slow.result()[0, 1])
     assert ask("rejecting", 2).tolist() == [[1, before + 1, 2]], "it has never run"
 
 
-def test_a_request_that_is_delayed(ask: Ask, threads: ThreadPoolExecutor) -> None:
-    slow = busy(threads, ask, "delaying")
-    (late,) = in_turn(threads, ask, "delaying", (1, {}))
-    time.sleep(0.2)
-    (timely,) = in_turn(threads, ask, "delaying", (2, {}))
+def test_a_request_that_is_delayed(ask: Ask, models: Models, threads: ThreadPoolExecutor) -> None:
+    slow = busy(threads, models, ask, "delaying")
+    late = threads.submit(ask, "delaying", 1)
+    models.queued("delaying", 1)
+    time.sleep(1)  # its timeout
+    timely = threads.submit(ask, "delaying", 2)
+    models.queued("delaying", 2)
+    models.end("delaying")
     ran = [each.result()[0, 1] for each in (slow, timely, late)]
     assert ran == sorted(ran)
 
 
-def test_a_timeout_of_ones_own(ask: Ask, kind: str, threads: ThreadPoolExecutor) -> None:
-    slow = [busy(threads, ask, model) for model in ("fixed", "overridden")]
+def test_a_timeout_of_ones_own(ask: Ask, kind: str, models: Models, threads: ThreadPoolExecutor) -> None:
+    slow = [busy(threads, models, ask, model) for model in ("fixed", "overridden")]
     asked = [threads.submit(ask, model, 1, timeout=50_000) for model in ("fixed", "overridden")]
     with pytest.raises(Refusal) as caught:
         asked[1].result()
     assert caught.value.code == UNAVAILABLE[kind]
     assert "Request timeout expired" in caught.value.message
+    models.queued("fixed", 1)
+    time.sleep(0.1)
+    models.end_all()
     assert asked[0].result()[0, 2] == 1, "where it may not ask for that"
     for each in slow:
         each.result()
 
 
-def test_priorities_under_saturation(ask: Ask, threads: ThreadPoolExecutor) -> None:
-    slow = busy(threads, ask, "levels")
+def test_priorities_under_saturation(ask: Ask, models: Models, threads: ThreadPoolExecutor) -> None:
+    slow = busy(threads, models, ask, "levels")
     low, default, high, none = ({"priority": level} for level in (3, 0, 1, 7))
     order = (low, 1), (default, 2), (high, 3), (none, 4), (low, 5), (high, 6)
-    asked = in_turn(threads, ask, "levels", *((value, options) for options, value in order))
+    asked = in_turn(threads, models, ask, "levels", *((value, options) for options, value in order))
+    models.end("levels")
     before = int(slow.result()[0, 1])
     ran = sorted((each.result()[0].tolist() for each in asked), key=lambda told: told[1])
     assert [value for _, _, value in ran] == [3, 6, 2, 4, 1, 5]
     assert [execution for _, execution, _ in ran] == list(range(before + 1, before + 7))
 
 
-def test_preferred_sizes(ask: Ask, threads: ThreadPoolExecutor) -> None:
+def test_a_batch_of_the_preferred_size_waits_no_longer(ask: Ask, threads: ThreadPoolExecutor) -> None:
     began = time.monotonic()
-    asked = [threads.submit(ask, "preferring", value) for value in range(4)]
+    asked = [threads.submit(ask, "patient", value) for value in range(4)]
     assert {int(each.result()[0, 0]) for each in asked} == {4}
-    assert time.monotonic() - began < 0.35, "a batch of the preferred size waits no longer"
+    assert time.monotonic() - began < 30
+
+
+def test_a_smaller_batch_waits_for_the_delay(ask: Ask, models: Models, threads: ThreadPoolExecutor) -> None:
+    slow = busy(threads, models, ask, "preferring", rows=4)
     began = time.monotonic()
     asked = [threads.submit(ask, "preferring", value) for value in range(3)]
+    models.queued("preferring", 3)
+    models.end("preferring")
     assert {int(each.result()[0, 0]) for each in asked} == {3}
     assert time.monotonic() - began >= 0.3
-
-
-@pytest.mark.parametrize("model", ["ordered", "unordered"])
-def test_answers_in_order(ask: Ask, model: str, threads: ThreadPoolExecutor) -> None:
-    slow = busy(threads, ask, model)
-    quick = threads.submit(ask, model, 1)
-    began = time.monotonic()
-    quick.result()
-    assert (time.monotonic() - began > 0.2) is (model == "ordered")
     slow.result()
 
 
-def test_statistics(clients: dict[str, Ask], tmp_path: Path, threads: ThreadPoolExecutor) -> None:
-    folder = tmp_path / "models" / "counted" / "1"
-    folder.mkdir(parents=True)
-    (folder / "model.py").write_text(MODEL)
-    (folder.parent / "config.pbtxt").write_text(
-        'backend: "python"\ninput [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]\n'
-        f'output [ {{ name: "OUT" data_type: TYPE_INT32 dims: [ 3 ] }} ]\n{BATCHING["plain"]}\n'
-    )
-    daemon = Daemon.start(
-        tmp_path,
-        {
-            "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
-            "model_repository": [{"path": str(tmp_path / "models")}],
-        },
-    )
+@pytest.mark.parametrize("model", ["ordered", "unordered"])
+def test_answers_in_order(ask: Ask, model: str, models: Models, threads: ThreadPoolExecutor) -> None:
+    slow = busy(threads, models, ask, model)
+    quick = threads.submit(ask, model, 1)
+    if model == "unordered":
+        quick.result(WAIT_SECS)
+        assert not slow.done()
+    else:
+        assert not wait([quick], 0.2).done
+    models.end(model)
+    assert quick.result()[0, 2] == 1
+    slow.result()
+
+
+def test_statistics(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+    models = Models.serve(tmp_path, ["plain"])
+    address = models.daemon.addresses[0]
     try:
-        ask = _oip(triton_http, daemon.addresses[0])
-        slow = busy(threads, ask, "counted")
-        for each in (slow, *[threads.submit(ask, "counted", 1, rows) for rows in (2, 2, 3)]):
+        ask = _oip(triton_http, address)
+        slow = busy(threads, models, ask, "plain")
+        asked = [threads.submit(ask, "plain", 1, rows) for rows in (2, 2, 3)]
+        models.queued("plain", 3)
+        time.sleep(0.1)
+        models.end("plain")
+        for each in (slow, *asked):
             each.result()
-        with triton_http.InferenceServerClient(daemon.addresses[0]) as client:
-            (told,) = client.get_inference_statistics("counted")["model_stats"]
+        with triton_http.InferenceServerClient(address) as client:
+            (told,) = client.get_inference_statistics("plain")["model_stats"]
         assert (told["inference_count"], told["execution_count"]) == (8, 2)
         runs = {each["batch_size"]: each["compute_infer"]["count"] for each in told["batch_stats"]}
         assert runs == {1: 1, 7: 1}
-        v1 = TrtisHttp(daemon.addresses[0])
-        status = v1.status("counted").model_status["counted"].version_status[1]
+        v1 = TrtisHttp(address)
+        status = v1.status("plain").model_status["plain"].version_status[1]
         v1.close()
         assert (status.model_inference_count, status.model_execution_count) == (8, 2)
         counted = {size: stats.success.count for size, stats in status.infer_stats.items()}
         assert counted == {1: 1, 2: 2, 3: 1}
         assert status.infer_stats[2].queue.total_time_ns > 2 * 100_000_000
     finally:
-        daemon.kill()
+        models.daemon.kill()
