@@ -9,16 +9,29 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import requests
 import yaml
 
 ROOT = Path(__file__).parents[2]
 START_SECS = 60
+WAIT_SECS = 60
+"""The deadline of states that follow at once, except on a machine that does much other work."""
+
 WORKERS = int(os.environ.get("DAEMON_WORKERS", "0"))
 """The front ends of every daemon: the same tests hold for a server of several processes."""
+
+
+def eventually(true: Callable[[], object]) -> None:
+    """Wait until ``true()`` holds."""
+    deadline = time.monotonic() + WAIT_SECS
+    while not true():
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.005)
 
 
 @dataclass
@@ -68,6 +81,20 @@ class Daemon:
                 self.kill()
                 raise AssertionError(f"the daemon did not start: {self.log}")
             time.sleep(0.02)
+
+    @property
+    def admin(self) -> str:
+        """The URL of the admin address."""
+        return f"http://{self.until('admin listening')['address']}"
+
+    def until_metric(self, line: str) -> None:
+        """Wait until the metrics contain ``line``."""
+        url = f"{self.admin}/metrics"
+        eventually(lambda: line in requests.get(url, timeout=WAIT_SECS).text.splitlines())
+
+    def until_queued(self, model: str, count: int) -> None:
+        """Wait until ``count`` requests are in the queue of ``model``."""
+        self.until_metric(f'nv_inference_pending_request_count{{model="{model}",version="1"}} {count}')
 
     def _read(self) -> None:
         assert self.process.stderr is not None

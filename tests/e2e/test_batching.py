@@ -12,20 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import requests
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import WAIT_SECS, Daemon, eventually
 from tests.standins.trtis_client import TrtisError
 from tests.standins.trtis_grpc_client import TrtisGrpc
 from tests.standins.trtis_http_client import TrtisHttp
 
 SLOW = 99
 """The value whose execution lasts until the test ends it."""
-
-WAIT_SECS = 60
 
 MODEL = """
 import os
@@ -150,7 +147,7 @@ class Models:
 
     def begin(self, model: str) -> None:
         """Wait until ``model`` executes ``SLOW``. Further requests wait in its queue."""
-        self._until(self._gate(model).exists)
+        eventually(self._gate(model).exists)
 
     def end(self, model: str) -> None:
         """End the execution of ``SLOW``."""
@@ -160,21 +157,8 @@ class Models:
         for gate in self.folder.glob("*/slow"):
             gate.rmdir()
 
-    def queued(self, model: str, count: int) -> None:
-        """Wait until ``count`` requests are in the queue of ``model``."""
-        line = f'nv_inference_pending_request_count{{model="{model}",version="1"}} {count}'
-        url = f"http://{self.daemon.until('admin listening')['address']}/metrics"
-        self._until(lambda: line in requests.get(url, timeout=WAIT_SECS).text.splitlines())
-
     def _gate(self, model: str) -> Path:
         return self.folder / model / "slow"
-
-    @staticmethod
-    def _until(true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_SECS
-        while not true():
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +222,7 @@ def in_turn(
     found = []
     for value, options in asked:
         found.append(threads.submit(ask, model, value, **options))
-        models.queued(model, len(found))
+        models.daemon.until_queued(model, len(found))
     return found
 
 
@@ -247,7 +231,7 @@ def test_requests_of_all_dialects_meet(
 ) -> None:
     slow = busy(threads, models, clients["oip over grpc"], "plain")
     asked = [threads.submit(each, "plain", row, row) for row, each in enumerate(clients.values(), 1)]
-    models.queued("plain", 4)
+    models.daemon.until_queued("plain", 4)
     models.end("plain")
     answers = [each.result() for each in asked]
     before = int(slow.result()[0, 1])
@@ -289,10 +273,10 @@ def test_a_request_that_has_waited_too_long(
 def test_a_request_that_is_delayed(ask: Ask, models: Models, threads: ThreadPoolExecutor) -> None:
     slow = busy(threads, models, ask, "delaying")
     late = threads.submit(ask, "delaying", 1)
-    models.queued("delaying", 1)
+    models.daemon.until_queued("delaying", 1)
     time.sleep(1)  # its timeout
     timely = threads.submit(ask, "delaying", 2)
-    models.queued("delaying", 2)
+    models.daemon.until_queued("delaying", 2)
     models.end("delaying")
     ran = [each.result()[0, 1] for each in (slow, timely, late)]
     assert ran == sorted(ran)
@@ -305,7 +289,7 @@ def test_a_timeout_of_ones_own(ask: Ask, kind: str, models: Models, threads: Thr
         asked[1].result()
     assert caught.value.code == UNAVAILABLE[kind]
     assert "Request timeout expired" in caught.value.message
-    models.queued("fixed", 1)
+    models.daemon.until_queued("fixed", 1)
     time.sleep(0.1)
     models.end_all()
     assert asked[0].result()[0, 2] == 1, "where it may not ask for that"
@@ -336,7 +320,7 @@ def test_a_smaller_batch_waits_for_the_delay(ask: Ask, models: Models, threads: 
     slow = busy(threads, models, ask, "preferring", rows=4)
     began = time.monotonic()
     asked = [threads.submit(ask, "preferring", value) for value in range(3)]
-    models.queued("preferring", 3)
+    models.daemon.until_queued("preferring", 3)
     models.end("preferring")
     assert {int(each.result()[0, 0]) for each in asked} == {3}
     assert time.monotonic() - began >= 0.3
@@ -364,7 +348,7 @@ def test_statistics(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
         ask = _oip(triton_http, address)
         slow = busy(threads, models, ask, "plain")
         asked = [threads.submit(ask, "plain", 1, rows) for rows in (2, 2, 3)]
-        models.queued("plain", 3)
+        models.daemon.until_queued("plain", 3)
         time.sleep(0.1)
         models.end("plain")
         for each in (slow, *asked):
