@@ -18,7 +18,7 @@ import requests
 import yaml
 
 ROOT = Path(__file__).parents[2]
-START_SECS = 60
+START_SECS = 120
 WAIT_SECS = 60
 """The deadline of states that follow at once, except on a machine that does much other work."""
 
@@ -91,6 +91,16 @@ class Daemon:
         """Wait until the metrics contain ``line``."""
         url = f"{self.admin}/metrics"
         eventually(lambda: line in requests.get(url, timeout=WAIT_SECS).text.splitlines())
+
+    def until_in_flight(self, count: int) -> None:
+        """Wait until ``count`` requests of all listeners are in flight."""
+
+        def in_flight() -> float:
+            lines = requests.get(f"{self.admin}/metrics", timeout=WAIT_SECS).text.splitlines()
+            name = "interlingua_requests_in_flight{"
+            return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+        eventually(lambda: in_flight() == count)
 
     def until_queued(self, model: str, count: int) -> None:
         """Wait until ``count`` requests are in the queue of ``model``."""

@@ -6,7 +6,6 @@ import queue
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ import requests
 import tritonclient.grpc as triton_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.daemon import ROOT, Daemon
-from tests.e2e.test_lifecycle import BODY, IDENTITY, slow_model
+from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon, eventually
+from tests.e2e.test_lifecycle import BODY, IDENTITY
 
 
 def config(**more: Any) -> dict[str, Any]:
@@ -41,7 +40,7 @@ def operators(daemon: Daemon) -> str:
 
 def metrics(admin: str) -> dict[str, dict[tuple[str, ...], float]]:
     """By name as it stands in the text, and by the values of the labels as they stand there."""
-    reply = requests.get(f"{admin}/metrics", timeout=10)
+    reply = requests.get(f"{admin}/metrics", timeout=WAIT_SECS)
     assert reply.status_code == 200
     assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     found: dict[str, dict[tuple[str, ...], float]] = {}
@@ -70,10 +69,12 @@ def test_requests_of_real_clients_are_counted(daemon: Daemon) -> None:
     http, grpc = daemon.addresses
     admin = operators(daemon)
     for _ in range(3):
-        requests.post(f"http://{http}/v2/models/identity/infer", json=BODY, timeout=10).raise_for_status()
-    wrong = requests.post(f"http://{http}/v2/models/identity/infer", data=b"{", timeout=10)
+        requests.post(
+            f"http://{http}/v2/models/identity/infer", json=BODY, timeout=WAIT_SECS
+        ).raise_for_status()
+    wrong = requests.post(f"http://{http}/v2/models/identity/infer", data=b"{", timeout=WAIT_SECS)
     assert wrong.status_code == 400
-    assert requests.get(f"http://{http}/api/health/live", timeout=10).status_code == 200
+    assert requests.get(f"http://{http}/api/health/live", timeout=WAIT_SECS).status_code == 200
     with triton_grpc.InferenceServerClient(grpc) as client:
         given = triton_grpc.InferInput("INPUT0", [2], "FP32")
         given.set_data_from_numpy(np.zeros(2, np.float32))
@@ -98,23 +99,23 @@ def test_requests_of_real_clients_are_counted(daemon: Daemon) -> None:
 
 def test_pages(daemon: Daemon) -> None:
     admin = operators(daemon)
-    page = requests.get(f"{admin}/", timeout=10)
+    page = requests.get(f"{admin}/", timeout=WAIT_SECS)
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert '<h2 id="models-title">Models</h2>' in page.text
-    assert requests.get(f"{admin}/models", timeout=10).json()["digits"]["state"] == "READY"
-    listeners = requests.get(f"{admin}/server", timeout=10).json()["listeners"]
+    assert requests.get(f"{admin}/models", timeout=WAIT_SECS).json()["digits"]["state"] == "READY"
+    listeners = requests.get(f"{admin}/server", timeout=WAIT_SECS).json()["listeners"]
     assert [each["address"] for each in listeners] == daemon.addresses
-    assert requests.get(f"{admin}/upstreams", timeout=10).json() == {}
-    head = requests.head(f"{admin}/health/ready", timeout=10)
+    assert requests.get(f"{admin}/upstreams", timeout=WAIT_SECS).json() == {}
+    head = requests.head(f"{admin}/health/ready", timeout=WAIT_SECS)
     assert (head.status_code, head.content) == (200, b"")
-    assert requests.post(f"{admin}/metrics", timeout=10).status_code == 405
-    assert requests.get(f"{admin}/", data=b"x", timeout=10).status_code == 413
-    assert requests.get(f"{admin}/v2/health/live", timeout=10).status_code == 404
+    assert requests.post(f"{admin}/metrics", timeout=WAIT_SECS).status_code == 405
+    assert requests.get(f"{admin}/", data=b"x", timeout=WAIT_SECS).status_code == 413
+    assert requests.get(f"{admin}/v2/health/live", timeout=WAIT_SECS).status_code == 404
 
 
 def test_clients_get_none_of_it(daemon: Daemon) -> None:
     for path in ("metrics", "health/ready", "models", "view"):
-        assert requests.get(f"http://{daemon.addresses[0]}/{path}", timeout=10).status_code == 404
+        assert requests.get(f"http://{daemon.addresses[0]}/{path}", timeout=WAIT_SECS).status_code == 404
 
 
 def test_who_goes_away_is_counted_as_cancelled(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_who_goes_away_is_counted_as_cancelled(tmp_path: Path) -> None:
 
     try:
         url = f"http://{http}/v2/models/endless/generate_stream"
-        reply = requests.post(url, json={"x": [1.0]}, stream=True, timeout=10)
+        reply = requests.post(url, json={"x": [1.0]}, stream=True, timeout=WAIT_SECS)
         lines = reply.iter_lines()
         assert next(lines).startswith(b"data: ")
         with triton_grpc.InferenceServerClient(grpc) as client:
@@ -158,20 +159,19 @@ def test_who_goes_away_is_counted_as_cancelled(tmp_path: Path) -> None:
             given.set_data_from_numpy(np.zeros(1, np.float32))
             client.async_stream_infer("endless", [given])
             try:
-                assert answers.get(timeout=10)[1] is None
+                assert answers.get(timeout=WAIT_SECS)[1] is None
                 assert in_flight() == [1, 1]
             finally:
                 client.stop_stream(cancel_requests=True)
         reply.close()
-        deadline = time.monotonic() + 10
-        while in_flight() != [0, 0]:
-            assert time.monotonic() < deadline, in_flight()
-            time.sleep(0.05)
+        failures = "endless", "CANCELED", "1"
+        eventually(lambda: metrics(admin)["nv_inference_request_failure"][failures] == 2)
+        eventually(lambda: in_flight() == [0, 0])
         found = metrics(admin)
         for where in streams:
             assert found["interlingua_requests_total"][(*where, "infer_stream", "CANCELLED")] == 1
             assert found["interlingua_sent_bytes_total"][where] > 0
-        assert found["nv_inference_request_failure"]["endless", "CANCELED", "1"] == 2
+        assert found["nv_inference_request_failure"][failures] == 2
         assert daemon.stop() == 0
     finally:
         daemon.kill()
@@ -196,14 +196,14 @@ def test_health_is_there_while_models_load(tmp_path: Path) -> None:
     try:
         daemon.until("admin listening")
         admin = operators(daemon)
-        assert requests.get(f"{admin}/health/live", timeout=5).json()["live"] is True
-        reply = requests.get(f"{admin}/health/ready", timeout=5)
+        assert requests.get(f"{admin}/health/live", timeout=WAIT_SECS).json()["live"] is True
+        reply = requests.get(f"{admin}/health/ready", timeout=WAIT_SECS)
         assert reply.status_code == 503
         assert reply.json() == {"ready": False, "reasons": ["models are being loaded"]}
-        assert requests.get(f"{admin}/metrics", timeout=5).status_code == 503
+        assert requests.get(f"{admin}/metrics", timeout=WAIT_SECS).status_code == 503
         (tmp_path / "go").touch()
         daemon.until("serving")
-        assert requests.get(f"{admin}/health/ready", timeout=5).status_code == 200
+        assert requests.get(f"{admin}/health/ready", timeout=WAIT_SECS).status_code == 200
         assert metrics(admin)["interlingua_model_ready"]["late", "1"] == 1
         assert daemon.stop() == 0
     finally:
@@ -212,44 +212,64 @@ def test_health_is_there_while_models_load(tmp_path: Path) -> None:
 
 
 def test_health_is_there_until_the_last_request_is_done(tmp_path: Path) -> None:
-    slow = {"backend": "onnxruntime", "path": str(slow_model(tmp_path))}
-    daemon = Daemon.start(tmp_path, config(models={"slow": slow}, server={"drain_secs": 0.3}))
+    (tmp_path / "models" / "slow" / "1").mkdir(parents=True)
+    (tmp_path / "models" / "slow" / "1" / "model.py").write_text(
+        "import pathlib, time\n"
+        "import triton_python_backend_utils as pb\n"
+        "class TritonPythonModel:\n"
+        "    def execute(self, requests):\n"
+        f"        while not pathlib.Path({str(tmp_path / 'go')!r}).exists():\n"
+        "            time.sleep(0.02)\n"
+        "        x = pb.get_input_tensor_by_name(requests[0], 'INPUT0').as_numpy()\n"
+        "        return [pb.InferenceResponse([pb.Tensor('y', x)])]\n"
+    )
+    (tmp_path / "models" / "slow" / "config.pbtxt").write_text(
+        'backend: "python" input { name: "INPUT0" data_type: TYPE_FP32 dims: [ 1 ] } '
+        'output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }'
+    )
+    models = [{"path": str(tmp_path / "models")}]
+    daemon = Daemon.start(tmp_path, config(model_repository=models, server={"shutdown_timeout_secs": 600}))
     admin = operators(daemon)
     base = f"http://{daemon.addresses[0]}/v2"
-    body = {"inputs": [{"name": "TURNS", "datatype": "INT64", "shape": [], "data": [1_800_000]}]}
     replies: list[requests.Response] = []
     asking = threading.Thread(
-        target=lambda: replies.append(requests.post(f"{base}/models/slow/infer", json=body, timeout=60))
+        target=lambda: replies.append(requests.post(f"{base}/models/slow/infer", json=BODY, timeout=600))
     )
+
+    def listens() -> bool:
+        assert requests.get(f"{admin}/health/ready", timeout=WAIT_SECS).status_code in (200, 503)
+        try:
+            requests.get(f"{base}/health/live", timeout=WAIT_SECS)
+        except requests.ConnectionError:
+            return False
+        return True
+
     try:
-        assert requests.get(f"{admin}/health/ready", timeout=5).json() == {"ready": True, "reasons": []}
+        assert requests.get(f"{admin}/health/ready", timeout=WAIT_SECS).json() == {
+            "ready": True,
+            "reasons": [],
+        }
         asking.start()
-        time.sleep(0.3)
+        daemon.until_in_flight(1)
         daemon.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + 10
-        while True:
-            # the clients' listener has closed, and the request is still under way
-            reply = requests.get(f"{admin}/health/ready", timeout=5)
-            try:
-                requests.get(f"{base}/health/live", timeout=5)
-            except requests.ConnectionError:
-                break
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        reply = requests.get(f"{admin}/health/ready", timeout=5)
+        # the clients' listener closes, and the request is still under way
+        eventually(lambda: not listens())
+        reply = requests.get(f"{admin}/health/ready", timeout=WAIT_SECS)
         assert reply.status_code == 503
         assert reply.json() == {"ready": False, "reasons": ["the server is shutting down"]}
-        assert requests.get(f"{admin}/health/live", timeout=5).status_code == 200
+        assert requests.get(f"{admin}/health/live", timeout=WAIT_SECS).status_code == 200
         assert not replies
         found = metrics(admin)
         assert found["interlingua_draining"][()] == 1
         assert found["interlingua_requests_in_flight"][daemon.addresses[0], "http", "oip"] == 1
-        asking.join(60)
+        (tmp_path / "go").touch()
+        asking.join(WAIT_SECS)
         assert replies[0].status_code == 200
-        assert daemon.process.wait(30) == 0
+        assert daemon.process.wait(WAIT_SECS) == 0
         with pytest.raises(requests.ConnectionError):
-            requests.get(f"{admin}/health/live", timeout=5)
+            requests.get(f"{admin}/health/live", timeout=WAIT_SECS)
     finally:
+        (tmp_path / "go").touch()
         daemon.kill()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import WAIT_SECS, Daemon
 from tests.e2e.test_lifecycle import IDENTITY, slow_model
 
 
@@ -23,6 +22,7 @@ def test_an_engine_serves_and_lets_calls_end(engine: str, tmp_path: Path) -> Non
             {"listen": "127.0.0.1:0", "transport": transport, "engine": engine}
             for transport in ("http", "grpc")
         ],
+        "admin": {"listen": "127.0.0.1:0"},
         "models": {
             "identity": IDENTITY,
             "slow": {"backend": "onnxruntime", "path": str(slow_model(tmp_path))},
@@ -30,7 +30,7 @@ def test_an_engine_serves_and_lets_calls_end(engine: str, tmp_path: Path) -> Non
     }
     data = np.arange(6, dtype=np.float32)
     turns = triton_grpc.InferInput("TURNS", [], "INT64")
-    turns.set_data_from_numpy(np.array(2_000_000))
+    turns.set_data_from_numpy(np.array(1_500_000))
     daemon = Daemon.start(tmp_path, config)
     try:
         over_http, over_grpc = daemon.addresses
@@ -44,10 +44,10 @@ def test_an_engine_serves_and_lets_calls_end(engine: str, tmp_path: Path) -> Non
                 tensor.set_data_from_numpy(data)
                 np.testing.assert_array_equal(client.infer("identity", [tensor]).as_numpy("OUTPUT0"), data)
             running = threads.submit(new.infer, "slow", [turns])
-            time.sleep(0.3)
+            daemon.until_in_flight(1)
             assert not running.done()
             daemon.process.send_signal(signal.SIGTERM)
-            assert running.result(60).as_numpy("TOTAL") == 2_000_000
-            assert daemon.process.wait(30) == 0
+            assert running.result(WAIT_SECS).as_numpy("TOTAL") == 1_500_000
+            assert daemon.process.wait(WAIT_SECS) == 0
     finally:
         daemon.kill()

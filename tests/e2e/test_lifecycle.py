@@ -16,7 +16,7 @@ import requests
 import tritonclient.grpc as triton_grpc
 from onnx import TensorProto, helper
 
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import WAIT_SECS, Daemon, eventually
 
 IDENTITY = {
     "backend": "identity",
@@ -31,9 +31,16 @@ BODY = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": 
 def config(**more: Any) -> dict[str, Any]:
     return {
         "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
+        "admin": {"listen": "127.0.0.1:0"},
         "models": {"identity": IDENTITY},
         **more,
     }
+
+
+def leaves(base: str) -> bool:
+    """Whether the daemon reports that it drains."""
+    reply = requests.get(f"{base}/health/ready", timeout=WAIT_SECS)
+    return reply.status_code == 400 and reply.json()["ready"] is False
 
 
 def slow_model(folder: Path) -> Path:
@@ -73,7 +80,7 @@ def test_sigterm_finishes_requests_and_exits_with_zero(tmp_path: Path) -> None:
         tmp_path,
         config(
             models={"slow": {"backend": "onnxruntime", "path": str(slow_model(tmp_path))}},
-            server={"drain_secs": 0.3},
+            server={"drain_secs": 1.0},
         ),
     )
     base = f"http://{daemon.addresses[0]}/v2"
@@ -88,20 +95,18 @@ def test_sigterm_finishes_requests_and_exits_with_zero(tmp_path: Path) -> None:
         threads = [threading.Thread(target=ask) for _ in range(2)]
         for thread in threads:
             thread.start()
-        time.sleep(0.3)
+        daemon.until_in_flight(2)
         assert not replies, "the model must still be counting"
         daemon.process.send_signal(signal.SIGTERM)
-        time.sleep(0.1)
         # draining: it says so, and still answers
-        reply = requests.get(f"{base}/health/ready", timeout=5)
-        assert reply.status_code == 400 and reply.json()["ready"] is False
-        assert requests.get(f"{base}/health/live", timeout=5).status_code == 200
+        eventually(lambda: leaves(base))
+        assert requests.get(f"{base}/health/live", timeout=WAIT_SECS).status_code == 200
         for thread in threads:
-            thread.join(60)
+            thread.join(WAIT_SECS)
         assert [reply.json()["outputs"][0]["data"] for reply in replies] == [[turns], [turns]]
-        assert daemon.process.wait(30) == 0
+        assert daemon.process.wait(WAIT_SECS) == 0
         with pytest.raises(requests.ConnectionError):
-            requests.get(f"{base}/health/live", timeout=5)
+            requests.get(f"{base}/health/live", timeout=WAIT_SECS)
     finally:
         daemon.kill()
     assert any(line["event"] == "stopped" for line in daemon.log)
@@ -132,7 +137,7 @@ def test_interrupting_does_not_wait_for_balancers(tmp_path: Path) -> None:
     daemon = Daemon.start(tmp_path, config(server={"drain_secs": 60.0}))
     try:
         daemon.process.send_signal(signal.SIGINT)
-        assert daemon.process.wait(15) == 0
+        assert daemon.process.wait(WAIT_SECS / 2) == 0
     finally:
         daemon.kill()
 
@@ -142,10 +147,9 @@ def test_a_hangup_drains_like_sigterm(tmp_path: Path) -> None:
     try:
         daemon.process.send_signal(signal.SIGHUP)
         daemon.until("stopping")
-        reply = requests.get(f"http://{daemon.addresses[0]}/v2/health/ready", timeout=5)
-        assert reply.status_code == 400 and reply.json()["ready"] is False
+        eventually(lambda: leaves(f"http://{daemon.addresses[0]}/v2"))
         daemon.process.send_signal(signal.SIGHUP)
-        assert daemon.process.wait(15) == 0
+        assert daemon.process.wait(WAIT_SECS / 2) == 0
     finally:
         daemon.kill()
 
@@ -154,10 +158,11 @@ def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
     daemon = Daemon.start(tmp_path, config(server={"drain_secs": 60.0}))
     try:
         daemon.process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
+        daemon.until("stopping")
+        time.sleep(0.1)
         assert daemon.process.poll() is None
         daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.process.wait(15) == 0
+        assert daemon.process.wait(WAIT_SECS / 2) == 0
     finally:
         daemon.kill()
 
@@ -192,13 +197,14 @@ def test_a_second_signal_cuts_what_runs(engine: str, tmp_path: Path) -> None:
     try:
         for thread in threads:
             thread.start()
-        time.sleep(1)
+        daemon.until_in_flight(2)
         daemon.process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        daemon.until("stopping")
+        time.sleep(0.2)
         assert not cut, "the first signal lets them run"
         daemon.process.send_signal(signal.SIGINT)
         for thread in threads:
-            thread.join(20)
+            thread.join(WAIT_SECS)
         assert len(cut) == 2
         assert daemon.until("requests cut at shutdown")["count"] == 2
     finally:
@@ -211,13 +217,13 @@ def test_a_model_that_cannot_be_loaded_keeps_the_server_from_being_ready(tmp_pat
     daemon = Daemon.start(tmp_path, config(models={"identity": IDENTITY, "broken": broken}))
     base = f"http://{daemon.addresses[0]}/v2"
     try:
-        reply = requests.get(f"{base}/health/ready", timeout=5)
+        reply = requests.get(f"{base}/health/ready", timeout=WAIT_SECS)
         assert reply.status_code == 400 and reply.json()["ready"] is False
         assert "broken" in reply.json().get("error", reply.text)
-        assert requests.get(f"{base}/models/broken/ready", timeout=5).status_code == 400
-        assert requests.get(f"{base}/models/identity/ready", timeout=5).status_code == 200
-        assert requests.post(f"{base}/models/identity/infer", json=BODY, timeout=5).status_code == 200
-        assert requests.post(f"{base}/models/broken/infer", json=BODY, timeout=5).status_code == 404
+        assert requests.get(f"{base}/models/broken/ready", timeout=WAIT_SECS).status_code == 400
+        assert requests.get(f"{base}/models/identity/ready", timeout=WAIT_SECS).status_code == 200
+        assert requests.post(f"{base}/models/identity/infer", json=BODY, timeout=WAIT_SECS).status_code == 200
+        assert requests.post(f"{base}/models/broken/infer", json=BODY, timeout=WAIT_SECS).status_code == 404
         assert daemon.stop() == 0
     finally:
         daemon.kill()
@@ -232,7 +238,10 @@ def test_what_readiness_needs_can_be_configured(tmp_path: Path) -> None:
     broken = {"backend": "onnxruntime", "path": str(tmp_path / "broken.onnx"), "required": False}
     daemon = Daemon.start(tmp_path, config(models={"identity": IDENTITY, "broken": broken}))
     try:
-        assert requests.get(f"http://{daemon.addresses[0]}/v2/health/ready", timeout=5).status_code == 200
+        assert (
+            requests.get(f"http://{daemon.addresses[0]}/v2/health/ready", timeout=WAIT_SECS).status_code
+            == 200
+        )
         assert daemon.stop() == 0
     finally:
         daemon.kill()
@@ -241,7 +250,10 @@ def test_what_readiness_needs_can_be_configured(tmp_path: Path) -> None:
 def test_a_server_without_models_is_not_ready(tmp_path: Path) -> None:
     daemon = Daemon.start(tmp_path, config(models={}))
     try:
-        assert requests.get(f"http://{daemon.addresses[0]}/v2/health/ready", timeout=5).status_code == 400
+        assert (
+            requests.get(f"http://{daemon.addresses[0]}/v2/health/ready", timeout=WAIT_SECS).status_code
+            == 400
+        )
         assert daemon.stop() == 0
     finally:
         daemon.kill()
@@ -271,11 +283,11 @@ def test_the_default_model_and_a_route(tmp_path: Path) -> None:
     )
     base = f"http://{daemon.addresses[0]}"
     try:
-        assert requests.get(f"{base}/", timeout=5).json()["Name"] == "identity"
-        reply = requests.post(f"{base}/v2/models/old_model/infer", json=BODY, timeout=5)
+        assert requests.get(f"{base}/", timeout=WAIT_SECS).json()["Name"] == "identity"
+        reply = requests.post(f"{base}/v2/models/old_model/infer", json=BODY, timeout=WAIT_SECS)
         assert reply.json()["model_name"] == "old_model"
         assert reply.json()["outputs"][0]["data"] == [1.5]
-        assert requests.get(f"{base}/graphpipe/old_model", timeout=5).status_code == 404
+        assert requests.get(f"{base}/graphpipe/old_model", timeout=WAIT_SECS).status_code == 404
         assert daemon.stop() == 0
     finally:
         daemon.kill()
