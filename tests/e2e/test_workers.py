@@ -73,9 +73,16 @@ class Server:
         _opened.extend(found)
         return found
 
-    def until_ready(self) -> None:
+    def kill(self, name: str) -> int:
+        """Kill a process; its id."""
+        pid: int = self.processes()[name]["pid"]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def until_ready(self, gone: int = 0) -> None:
+        """Wait until all processes are ready, and the one with the id ``gone`` is not among them."""
         deadline = time.monotonic() + RECOVERY_SECS
-        while not all(each["ready"] for each in self.processes().values()):
+        while not all(each["ready"] and each["pid"] != gone for each in self.processes().values()):
             assert time.monotonic() < deadline, self.daemon.log
             time.sleep(0.05)
 
@@ -221,8 +228,7 @@ def test_a_killed_front_end_loses_its_connections_alone(server: Server) -> None:
     connections = server.connections(8)
     for each in connections:
         infer(each, [1])
-    pid = server.processes()["front end 0"]["pid"]
-    os.kill(pid, signal.SIGKILL)
+    pid = server.kill("front end 0")
     time.sleep(0.2)
     answers = []
     for each in connections:
@@ -234,17 +240,14 @@ def test_a_killed_front_end_loses_its_connections_alone(server: Server) -> None:
     assert 2 <= answers.count([2]) <= 6
     # new ones go to the other, at once
     assert [infer(each, [3]) for each in server.connections(4)] == [[3]] * 4
-    server.until_ready()
-    assert server.processes()["front end 0"]["pid"] != pid
+    server.until_ready(pid)
     assert [infer(each, [4]) for each in server.connections(4)] == [[4]] * 4
 
 
 def test_a_restarted_front_end_knows_what_clients_changed(server: Server) -> None:
     assert call(server.connections(1)[0], "GET", "/grps/v1/health/offline")[0] == 200
     try:
-        os.kill(server.processes()["front end 1"]["pid"], signal.SIGKILL)
-        time.sleep(0.2)
-        server.until_ready()
+        server.until_ready(server.kill("front end 1"))
         found = {call(each, "GET", "/grps/v1/health/ready")[0] for each in server.connections(6)}
         assert 200 not in found
     finally:
@@ -272,16 +275,25 @@ def test_models_come_back_after_the_runtime_process_exits(server: Server) -> Non
     connections = server.connections(4)
     for each in connections:
         infer(each, [1])
-    os.kill(server.processes()["runtime"]["pid"], signal.SIGKILL)
-    time.sleep(0.2)
-    status, answer = infer(connections[0], [1])
-    assert status == 503
-    assert "the runtime process" in answer["error"]
-    with pytest.raises(urllib.error.HTTPError) as raised:
-        server.get("/health/ready")
-    assert raised.value.code == 503
-    assert "runtime process" in raised.value.read().decode()
-    server.until_ready()
+    pid = server.processes()["runtime"]["pid"]
+    fork_server = int(Path(f"/proc/{pid}/status").read_text().partition("PPid:")[2].split()[0])
+    # the runtime process does not start again while this one is stopped
+    os.kill(fork_server, signal.SIGSTOP)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + RECOVERY_SECS
+        while (found := infer(connections[0], [1])) == [1]:
+            assert time.monotonic() < deadline
+        status, answer = found
+        assert status == 503
+        assert "the runtime process" in answer["error"]
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            server.get("/health/ready")
+        assert raised.value.code == 503
+        assert "runtime process" in raised.value.read().decode()
+    finally:
+        os.kill(fork_server, signal.SIGCONT)
+    server.until_ready(pid)
     deadline = time.monotonic() + RECOVERY_SECS
     while infer(connections[0], [1]) != [1]:
         assert time.monotonic() < deadline

@@ -26,6 +26,7 @@ from interlingua.translator.serving.changes import ChangeLog, StateChange
 from interlingua.translator.serving.settings import LogBook
 from interlingua.translator.workers.child import WorkerOrder
 from interlingua.translator.workers.control import ControlLostError
+from interlingua.translator.workers.forks import ForkServer
 from interlingua.translator.workers.parts import parts_of
 from interlingua.translator.workers.process import Process
 
@@ -52,13 +53,14 @@ class StartupError(Exception):
 class ServerProcess:
     """A process in one place, and its successors: started again whenever it exits. Use on one event loop."""
 
-    def __init__(self, name: str, module: str, order: WorkerOrder) -> None:
+    def __init__(self, name: str, module: str, order: WorkerOrder, group: Supervisor) -> None:
         self.name = name
         self.process: Process | None = None
         self.ready = asyncio.Event()
         self.value: Any = None
         self.cut = 0
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._group = group
         self._module = module
         self._order = order
         self._stopping = False
@@ -68,7 +70,7 @@ class ServerProcess:
     def start(self) -> None:
         """Start it. Raises ``OSError``."""
         self._started = self._loop.time()
-        self.process = Process(self._module, self._receive, self._exited)
+        self.process = Process(self._group.forks, self._module, self.name, self._receive, self._exited)
         self.process.control.send("start", self._order)
         self.begun(self.process)
 
@@ -81,7 +83,7 @@ class ServerProcess:
     def report(self) -> dict[str, Any]:
         """The process for operators."""
         process = self.process
-        return {"pid": None if process is None else process.pid, "ready": self.ready.is_set()}
+        return {"pid": None if process is None else process.pid or None, "ready": self.ready.is_set()}
 
     async def ask(self, kind: str, value: object = None) -> Any:
         """The reply of the process to a message; None if it does not answer in time."""
@@ -142,8 +144,7 @@ class Runtime(ServerProcess):
     """The runtime process of ``group``."""
 
     def __init__(self, config: Config, group: Supervisor) -> None:
-        super().__init__("runtime", "runtime_process", WorkerOrder(config))
-        self._group = group
+        super().__init__("runtime", "runtime_process", WorkerOrder(config), group)
 
     def begun(self, process: Process) -> None:
         for change in self._group.changes.changes:
@@ -157,9 +158,8 @@ class FrontEnd(ServerProcess):
     """A front end of ``group``, to which its acceptor hands connections over."""
 
     def __init__(self, order: WorkerOrder, group: Supervisor) -> None:
-        super().__init__(f"front end {order.number}", "front_end", order)
+        super().__init__(f"front end {order.number}", "front_end", order, group)
         self.beats: Beats | None = None
-        self._group = group
         self._receiver: Receiver | None = None
 
     @property
@@ -224,6 +224,7 @@ class Supervisor:
         self._files: list[SocketFile] = []
         self.addresses: list[Address] = []
         self.front_ends: list[FrontEnd] = []
+        self.forks = ForkServer()
         self.runtime = Runtime(config, self)
         self.acceptor = Acceptor(self._sockets)
         self.changes = ChangeLog()
@@ -243,7 +244,6 @@ class Supervisor:
         orders = (WorkerOrder(part, number, self._workers, addresses) for number, part in parts)
         self.front_ends += [FrontEnd(order, self) for order in orders]
         self.runtime.start()
-        # front ends import their modules meanwhile
         for each in self.front_ends:
             each.start()
         await self._or_failure(self.runtime.ready.wait())
@@ -293,6 +293,7 @@ class Supervisor:
             await asyncio.gather(*(each.stop(0) for each in self.front_ends))
         await stopping
         await self.runtime.stop(0)
+        self.forks.close()
         return sum(each.cut for each in self.front_ends)
 
     async def _or_failure(self, waiting: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> None:

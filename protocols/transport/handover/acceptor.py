@@ -22,7 +22,8 @@ NUMBER = Struct("<B")
 """What comes with a connection: the number of its listening socket."""
 
 SILENT_SECS = 0.5
-"""A process that has not beaten for so long gets connections only if all have not."""
+"""A process that has not beaten for so long gets no connections. If all have not, connections wait: a process
+whose event loop does not turn would not take them sooner."""
 
 _TURN_CONNECTIONS = 32
 """How many connections of one socket are accepted in one turn of the event loop."""
@@ -45,9 +46,14 @@ class Receiver:
         self._sent = 0
 
     @property
-    def load(self) -> tuple[bool, int]:
-        """What it is compared by: whether it is silent, and its connections."""
-        return self._beats.silent_secs > SILENT_SECS, self._sent - self._beats.ended
+    def turns(self) -> bool:
+        """Whether its event loop turns."""
+        return self._beats.silent_secs < SILENT_SECS
+
+    @property
+    def connections(self) -> int:
+        """How many of the connections that it was given are open."""
+        return self._sent - self._beats.ended
 
     def give(self, number: int, connection: socket.socket) -> bool:
         """Hand over a connection of the listening socket ``number``. Returns False if it takes none now, or
@@ -110,8 +116,9 @@ class Acceptor:
     def _hand_over(self) -> None:
         while self._waiting:
             number, connection = self._waiting[0]
-            by_load = sorted(self.receivers, key=lambda receiver: receiver.load)
-            if not any(receiver.give(number, connection) for receiver in by_load):
+            turning = [receiver for receiver in self.receivers if receiver.turns]
+            turning.sort(key=lambda receiver: receiver.connections)
+            if not any(receiver.give(number, connection) for receiver in turning):
                 self._wait()
                 return
             self._waiting.popleft()

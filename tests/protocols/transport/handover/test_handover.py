@@ -139,6 +139,17 @@ async def test_a_busy_process_gets_none_while_it_is_busy(front: Front) -> None:
     assert answer.split()[-1] not in served
 
 
+async def test_connections_wait_while_all_processes_are_stopped(front: Front) -> None:
+    """Given to a stopped process, they would wait for it though another one goes on."""
+    for each in front.processes:
+        each.popen.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(acceptor_module.SILENT_SECS + 0.2)
+    asking = asyncio.create_task(asked(front, 5))
+    await asyncio.sleep(0.1)
+    front.processes[1].popen.send_signal(signal.SIGCONT)
+    assert await asking == {b"1": 5}
+
+
 async def test_a_process_that_exits_loses_its_connections_alone(front: Front) -> None:
     await asked(front, 10)
     reader, writer = await front.open()
