@@ -14,29 +14,24 @@ from collections.abc import AsyncIterator
 from time import monotonic
 from typing import cast
 
-from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
 from interlingua.protocols.transport.http.engine import (
     FAULT,
     Settings,
-    broken_body,
     request_too_large,
     stalled,
     within,
 )
+from interlingua.protocols.transport.http.receiving import BodyReceiver
 from interlingua.protocols.transport.http.writer import AnswerWriter
 from interlingua.protocols.transport.http1.answer import WHOLE, text_answer
-from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, ArrivingBody
-from interlingua.protocols.transport.http1.body import BodyError
-from interlingua.protocols.transport.http1.headers import HeadersError, RequestHeaders
-from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD, RequestReader
+from interlingua.protocols.transport.http1.headers import HeadersError
+from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD
 from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.load import BodyLoad
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
-from interlingua.protocols.transport.turns import SMALL_BYTES, TURN_BYTES, Turn
+from interlingua.protocols.transport.turns import SMALL_BYTES, Turn
 from interlingua.protocols.wire import NO_PARAMS, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import CancelToken, Context, InferenceError
-
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _COMPLETE = (ANSWERING, UNREAD)
 """In these states the task has a request to answer."""
@@ -44,23 +39,17 @@ _COMPLETE = (ANSWERING, UNREAD)
 _log = logging.getLogger(__name__)
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection(BodyReceiver):
     """``_expires`` is when :meth:`check` acts on a silent client, in monotonic time."""
 
     def __init__(self, settings: Settings, connections: ConnectionSet[HttpConnection]) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._connections = connections
-        self._reader = RequestReader(settings.accept_te_with_length)
-        self._request: HttpRequest | None = None
-        self._early: HttpAnswer | None = None  # replaces the handler's answer
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.Future[None] | None = None  # the task waits on it for a request
         self._timer: asyncio.TimerHandle | None = None
-        self._received = 0  # in this turn
-        self._arriving: ArrivingBody | None = None  # the body of a request that need not be complete
-        self._prefix = 0  # how much of that has to be here
         self._ready = False  # the task has a request to answer
-        self._answering = self._half_closed = self._direct = False
+        self._answering = self._half_closed = False
 
     # called by the event loop
 
@@ -189,130 +178,6 @@ class HttpConnection(asyncio.Protocol):
         if limit is not None and length > limit and self._early is None:
             self._early = settings.handler.refuse(request, request_too_large(limit, length))
         request.body = reader.body
-        self._wake()
-
-    def _begin_body(self, request: HttpRequest, headers: RequestHeaders) -> None:
-        """Read what is here of a body that is not complete."""
-        length, limit = headers.length, request.max_body_bytes
-        if limit is not None and length > limit and self._early is None:
-            self._refuse(request, request_too_large(limit, length))
-            return
-        if length > STREAMED_BYTES and self._early is None:
-            prefix = self._settings.handler.prefix(request)
-            if prefix is not None and prefix < length:
-                self._prefix, self._arriving = prefix, ArrivingBody(length, self._flow, self._loop)
-                self._reader.read_while_arriving(self._arriving)
-        self._expires = monotonic() + self._settings.timeouts.body_secs
-        self._read_body()
-        if self._reader.state is not BODY:
-            return
-        if self._early is not None:
-            self._answer_early()
-            return
-        if headers.expects_continue:  # RFC 9110, 10.1.1
-            self._transport.write(_CONTINUE)
-        if self._reader.missing >= DIRECT_BYTES:
-            self._direct = True
-            self._transport.set_protocol(DirectBody(self))
-
-    def body_buffer(self) -> memoryview:
-        """See ``BodyOwner``."""
-        return self._reader.body_buffer()
-
-    def body_received(self, count: int) -> None:
-        """See ``BodyOwner``."""
-        reader, request = self._reader, self._request
-        assert request is not None, "a body has a request"  # noqa: S101
-        if self._arriving is None and (error := self._held.grow(self._held.size + count)) is not None:
-            self._refuse(request, error)
-            return
-        self._expires = monotonic() + self._settings.timeouts.body_secs
-        reader.body_filled(count)
-        self._count(count)
-        if reader.state is not BODY:
-            self._end_direct()
-            self._expires = math.inf
-        if self._arriving is not None:
-            self._serve_early(request, self._arriving)
-        elif reader.state is not BODY:
-            request.body = reader.body
-            self._wake()
-
-    def _serve_early(self, request: HttpRequest, body: ArrivingBody) -> None:
-        """Have ``request`` answered while its ``body`` arrives, once enough of that is here."""
-        if request.rest is None and body.size >= self._prefix:
-            request.body, request.rest = body.split(self._prefix), body
-            self._wake()
-
-    def _flow(self, read: bool) -> None:
-        """Go on with a body that is read while it arrives, or wait for its reader."""
-        self._expires = monotonic() + self._settings.timeouts.body_secs if read else math.inf
-        self._turn.read(read)
-
-    def _stop_body(self, fault: BaseException) -> None:
-        """Read no more of a body that is arriving; its reader gets ``fault``."""
-        self._end_direct()
-        self._reader.refuse()
-        self._expires = math.inf
-        if self._arriving is not None:
-            self._arriving.fail(fault)
-
-    def _end_direct(self) -> None:
-        if self._direct:
-            self._direct = False
-            self._transport.set_protocol(self)
-
-    def _read_body(self, data: bytes = b"") -> None:
-        """Go on with the body."""
-        reader, request = self._reader, self._request
-        assert request is not None, "a body has a request"  # noqa: S101
-        try:
-            size = reader.read_body(data)
-        except (BodyError, MemoryError) as fault:
-            self._refuse(request, broken_body(fault))
-            return
-        if reader.state is BODY and reader.pending:
-            self._turn.end()
-        limit = request.max_body_bytes
-        error = self._held.grow(reader.arrived) if self._arriving is None else None
-        if limit is not None and size > limit:
-            error = request_too_large(limit, size)
-        if error is not None and self._early is None:
-            if reader.state is BODY:
-                self._refuse(request, error)
-                return
-            self._early = self._settings.handler.refuse(request, error)
-        if reader.state is ANSWERING:
-            self._expires = math.inf
-        if self._arriving is not None:
-            self._serve_early(request, self._arriving)
-        elif reader.state is ANSWERING:
-            request.body = reader.body
-            self._wake()
-
-    def _count(self, received: int) -> None:
-        """End the turn after so many bytes."""
-        self._received += received
-        if self._received >= TURN_BYTES:
-            self._received = 0
-            self._turn.end()
-
-    def _begin_turn(self) -> None:
-        """It is this connection's turn again."""
-        if self._reader.state is BODY and self._reader.pending:
-            self._read_body()
-
-    def _refuse(self, request: HttpRequest, error: InferenceError) -> None:
-        """Answer the request whose body is arriving with ``error``."""
-        if self._early is None:
-            self._early = self._settings.handler.refuse(request, error)
-        self._answer_early()
-
-    def _answer_early(self) -> None:
-        """Answer before the body has arrived, and read no more of it."""
-        self._end_direct()
-        self._reader.refuse()
-        self._expires = math.inf
         self._wake()
 
     def _decline(self, error: HeadersError) -> None:

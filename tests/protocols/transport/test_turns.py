@@ -14,7 +14,7 @@ from interlingua.protocols.transport.direct_body import DirectBody
 from interlingua.protocols.transport.framed import server as framed_server
 from interlingua.protocols.transport.framed.splitter import FrameSplitter
 from interlingua.protocols.transport.h2 import frame_reader
-from interlingua.protocols.transport.http import client_connection, connection
+from interlingua.protocols.transport.http import client_connection, receiving
 from interlingua.protocols.transport.http1 import body as http1_body
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.turns import RECEIVE_BYTES, Turn
@@ -129,7 +129,7 @@ async def test_a_connection_that_fails_does_not_stop_the_others() -> None:
 async def test_nothing_is_lost_where_every_turn_ends_early(
     monkeypatch: pytest.MonkeyPatch, transport: str
 ) -> None:
-    for module in (received, client_connection, connection, framed_server):
+    for module in (received, client_connection, receiving, framed_server):
         monkeypatch.setattr(module, "TURN_BYTES", 1)
     for module in (frame_reader, http1_body):
         monkeypatch.setattr(module, "TURN_FRAMES", 1)

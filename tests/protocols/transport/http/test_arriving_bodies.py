@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_address, parse_url
 from interlingua.protocols.transport.clients import CLIENTS
-from interlingua.protocols.transport.http import connection
+from interlingua.protocols.transport.http import receiving
 from interlingua.protocols.transport.http.client import PooledHttpClient
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.http1 import arriving, reply_reader
@@ -240,7 +240,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every body received before it is sent."""
-    monkeypatch.setattr(connection, "STREAMED_BYTES", 1 << 40)
+    monkeypatch.setattr(receiving, "STREAMED_BYTES", 1 << 40)
     monkeypatch.setattr(reply_reader, "STREAMED_BYTES", 1 << 40)
 
 
@@ -325,7 +325,7 @@ def test_conversations_cut_anywhere(
 
     request, answer = REQUESTS[dialect](pattern(888)), ANSWERS[dialect](pattern(999))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (connection, reply_reader):
+        for module in (receiving, reply_reader):
             patch.setattr(module, "STREAMED_BYTES", 64)
         for name, size in {"_HELD_BYTES": 300, "_PIECE_BYTES": 100, "_COPIED_BYTES": 40}.items():
             patch.setattr(arriving, name, size)

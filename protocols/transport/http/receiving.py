@@ -1,0 +1,172 @@
+"""The receiving half of an HTTP/1 connection: the body of a request, as it arrives.
+
+A large body is received in place, and one that an upstream may get while it arrives is answered early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from time import monotonic
+
+from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
+from interlingua.protocols.transport.http.engine import Settings, broken_body, request_too_large
+from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, ArrivingBody
+from interlingua.protocols.transport.http1.body import BodyError
+from interlingua.protocols.transport.http1.headers import RequestHeaders
+from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, RequestReader
+from interlingua.protocols.transport.load import BodyLoad
+from interlingua.protocols.transport.turns import TURN_BYTES, Turn
+from interlingua.protocols.wire import HttpAnswer, HttpRequest
+from interlingua.schemas import InferenceError
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class BodyReceiver(asyncio.Protocol):
+    """A ``BodyOwner``. ``_expires`` is when the wait for a silent client ends, in monotonic time; ``_early``
+    replaces the handler's answer. A subclass sets what belongs to the socket, and has a task that answers."""
+
+    _transport: asyncio.Transport
+    _loop: asyncio.AbstractEventLoop
+    _turn: Turn
+    _held: BodyLoad
+    _expires: float
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._reader = RequestReader(settings.accept_te_with_length)
+        self._request: HttpRequest | None = None
+        self._early: HttpAnswer | None = None
+        self._received = 0  # in this turn
+        self._arriving: ArrivingBody | None = None  # the body of a request that need not be complete
+        self._prefix = 0  # how much of that has to be here
+        self._direct = False
+
+    def _wake(self) -> None:
+        """Have the task answer the request."""
+        raise NotImplementedError
+
+    def _begin_body(self, request: HttpRequest, headers: RequestHeaders) -> None:
+        """Read what is here of a body that is not complete."""
+        length, limit = headers.length, request.max_body_bytes
+        if limit is not None and length > limit and self._early is None:
+            self._refuse(request, request_too_large(limit, length))
+            return
+        if length > STREAMED_BYTES and self._early is None:
+            prefix = self._settings.handler.prefix(request)
+            if prefix is not None and prefix < length:
+                self._prefix, self._arriving = prefix, ArrivingBody(length, self._flow, self._loop)
+                self._reader.read_while_arriving(self._arriving)
+        self._expires = monotonic() + self._settings.timeouts.body_secs
+        self._read_body()
+        if self._reader.state is not BODY:
+            return
+        if self._early is not None:
+            self._answer_early()
+            return
+        if headers.expects_continue:  # RFC 9110, 10.1.1
+            self._transport.write(_CONTINUE)
+        if self._reader.missing >= DIRECT_BYTES:
+            self._direct = True
+            self._transport.set_protocol(DirectBody(self))
+
+    def body_buffer(self) -> memoryview:
+        """See ``BodyOwner``."""
+        return self._reader.body_buffer()
+
+    def body_received(self, count: int) -> None:
+        """See ``BodyOwner``."""
+        reader, request = self._reader, self._request
+        assert request is not None, "a body has a request"  # noqa: S101
+        if self._arriving is None and (error := self._held.grow(self._held.size + count)) is not None:
+            self._refuse(request, error)
+            return
+        self._expires = monotonic() + self._settings.timeouts.body_secs
+        reader.body_filled(count)
+        self._count(count)
+        if reader.state is not BODY:
+            self._end_direct()
+            self._expires = math.inf
+        if self._arriving is not None:
+            self._serve_early(request, self._arriving)
+        elif reader.state is not BODY:
+            request.body = reader.body
+            self._wake()
+
+    def _serve_early(self, request: HttpRequest, body: ArrivingBody) -> None:
+        """Have ``request`` answered while its ``body`` arrives, once enough of that is here."""
+        if request.rest is None and body.size >= self._prefix:
+            request.body, request.rest = body.split(self._prefix), body
+            self._wake()
+
+    def _flow(self, read: bool) -> None:
+        """Go on with a body that is read while it arrives, or wait for its reader."""
+        self._expires = monotonic() + self._settings.timeouts.body_secs if read else math.inf
+        self._turn.read(read)
+
+    def _stop_body(self, fault: BaseException) -> None:
+        """Read no more of a body that is arriving; its reader gets ``fault``."""
+        self._end_direct()
+        self._reader.refuse()
+        self._expires = math.inf
+        if self._arriving is not None:
+            self._arriving.fail(fault)
+
+    def _end_direct(self) -> None:
+        if self._direct:
+            self._direct = False
+            self._transport.set_protocol(self)
+
+    def _read_body(self, data: bytes = b"") -> None:
+        """Go on with the body."""
+        reader, request = self._reader, self._request
+        assert request is not None, "a body has a request"  # noqa: S101
+        try:
+            size = reader.read_body(data)
+        except (BodyError, MemoryError) as fault:
+            self._refuse(request, broken_body(fault))
+            return
+        if reader.state is BODY and reader.pending:
+            self._turn.end()
+        limit = request.max_body_bytes
+        error = self._held.grow(reader.arrived) if self._arriving is None else None
+        if limit is not None and size > limit:
+            error = request_too_large(limit, size)
+        if error is not None and self._early is None:
+            if reader.state is BODY:
+                self._refuse(request, error)
+                return
+            self._early = self._settings.handler.refuse(request, error)
+        if reader.state is ANSWERING:
+            self._expires = math.inf
+        if self._arriving is not None:
+            self._serve_early(request, self._arriving)
+        elif reader.state is ANSWERING:
+            request.body = reader.body
+            self._wake()
+
+    def _count(self, received: int) -> None:
+        """End the turn after so many bytes."""
+        self._received += received
+        if self._received >= TURN_BYTES:
+            self._received = 0
+            self._turn.end()
+
+    def _begin_turn(self) -> None:
+        """It is this connection's turn again."""
+        if self._reader.state is BODY and self._reader.pending:
+            self._read_body()
+
+    def _refuse(self, request: HttpRequest, error: InferenceError) -> None:
+        """Answer the request whose body is arriving with ``error``."""
+        if self._early is None:
+            self._early = self._settings.handler.refuse(request, error)
+        self._answer_early()
+
+    def _answer_early(self) -> None:
+        """Answer before the body has arrived, and read no more of it."""
+        self._end_direct()
+        self._reader.refuse()
+        self._expires = math.inf
+        self._wake()
