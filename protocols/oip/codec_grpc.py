@@ -191,6 +191,8 @@ def _call(pieces: list[Buffer]) -> GrpcRequest:
 @reader
 def decode_reply(placements: Mapping[str, SharedMemoryRef], message: Buffer) -> InferResponse:
     """An upstream's answer: raw contents, typed ones, or raw ones with empty typed ones."""
+    if not placements and (repeated := _KNOWN_ANSWERS.repeated(message)) is not None:
+        return repeated
     try:
         rest, raws = split(message, RAW_OUTPUT)
     except DecodeError as error:
@@ -198,7 +200,7 @@ def decode_reply(placements: Mapping[str, SharedMemoryRef], message: Buffer) -> 
     if len(rest) > LONG_BYTES:
         rest, raws = shortened("Response", rest, raws)
     key = bytes(rest) if raws and not placements else b""
-    if key and (known := _KNOWN_ANSWERS.response(key, raws)) is not None:
+    if key and (known := _KNOWN_ANSWERS.response(message, key, raws)) is not None:
         return known
     head = parse(RESPONSE, rest)
     if key:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from interlingua.protocols.oip.grpc_messages import unwritable
 from interlingua.protocols.protobuf_wire import interleaved, leads
 from interlingua.protocols.repeated import LONGEST, MOST, Described, repeated_form, repeated_outputs
+from interlingua.protocols.repeated_messages import RepeatedMessages
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import Datatype, InferRequest, InferResponse, Tensor
 from interlingua.schemas.datatypes import DATATYPES
@@ -82,12 +83,27 @@ class _Answer(NamedTuple):
 
 
 class KnownAnswers:
-    """Recent answers with raw contents, by their bytes without these. Not thread-safe."""
+    """Recent answers with raw contents, by their bytes without these, and with the places of these contents
+    once they have repeated. Not thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, _Answer] = {}
+        self._repeated: RepeatedMessages[_Answer] = RepeatedMessages()
 
-    def response(self, rest: bytes, raws: Sequence[memoryview]) -> InferResponse | None:
+    def repeated(self, message: Buffer) -> InferResponse | None:
+        """The response in ``message`` if it repeats another one."""
+        found = self._repeated.find(message)
+        if found is None:
+            return None
+        known = found.facts
+        # of the sizes that have been checked
+        outputs = [
+            Tensor(name, datatype, shape, raw)
+            for (name, datatype, shape), raw in zip(known.outputs, found.contents(message), strict=True)
+        ]
+        return InferResponse(known.model, tuple(outputs), known.version)
+
+    def response(self, message: Buffer, rest: bytes, raws: Sequence[memoryview]) -> InferResponse | None:
         """The response with the contents ``raws`` if the ``rest`` of the message is known. Raises
         INVALID_TENSOR."""
         known = self._known.get(rest)
@@ -97,6 +113,8 @@ class KnownAnswers:
             Tensor.checked(name, datatype, shape, raw)
             for (name, datatype, shape), raw in zip(known.outputs, raws, strict=True)
         ]
+        if all(output.datatype is not Datatype.BYTES for output in outputs):
+            self._repeated.remember(message, raws, known)
         return InferResponse(known.model, tuple(outputs), known.version)
 
     def remember(self, rest: bytes, head: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
-from interlingua.protocols.oip import passthrough
+from interlingua.protocols.oip import codec_grpc, passthrough
 from interlingua.protocols.oip.codec_grpc import RESPONSE, decode_reply, encode_call
 from interlingua.protocols.oip.known_messages import KnownAnswers, request_pieces
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
@@ -21,9 +21,11 @@ from interlingua.schemas import (
     RequestedOutput,
     Sequence,
     SharedMemoryRef,
+    Signature,
     Tensor,
 )
 
+NO_SIGNATURE = Signature((), ())
 PLACE = SharedMemoryRef("r", 0, 8)
 
 
@@ -91,7 +93,7 @@ def test_a_large_message_stays_in_pieces() -> None:
 
 
 def test_a_repeated_answer_has_its_own_bytes() -> None:
-    for values in (b"abcdefgh", b"ijklmnop"):
+    for values in (b"abcdefgh", b"ijklmnop", b"qrstuvwx", b"abcdefgh"):
         reply = answer([values, values[::-1]], model_version="3")
         response = read(reply)
         assert (response.model, response.version) == ("m", "3")
@@ -104,7 +106,8 @@ def test_a_repeated_answer_has_its_own_bytes() -> None:
 
 
 def test_a_known_answer_of_another_size_is_refused() -> None:
-    read(answer([b"abcdefgh"]))
+    for _ in range(3):
+        read(answer([b"abcdefgh"]))
     with pytest.raises(InferenceError) as caught:
         read(answer([b"abcd"]))
     assert caught.value.code is ErrorCode.BAD_UPSTREAM and "'y0'" in caught.value.message
@@ -122,7 +125,7 @@ def test_a_unique_answer_is_not_cached(fields: dict[str, Any]) -> None:
     known = KnownAnswers()
     head = RESPONSE(model_name="m", **fields)
     known.remember(head.SerializeToString(), head)
-    assert known.response(head.SerializeToString(), []) is None
+    assert known.response(b"", head.SerializeToString(), []) is None
 
 
 def test_the_oldest_answer_leaves() -> None:
@@ -130,9 +133,41 @@ def test_the_oldest_answer_leaves() -> None:
     for number in range(300):
         head = RESPONSE(model_name="m", model_version=str(number))
         known.remember(head.SerializeToString(), head)
-    assert known.response(RESPONSE(model_name="m", model_version="0").SerializeToString(), []) is None
-    last = known.response(RESPONSE(model_name="m", model_version="299").SerializeToString(), [])
+    assert known.response(b"", RESPONSE(model_name="m", model_version="0").SerializeToString(), []) is None
+    last = known.response(b"", RESPONSE(model_name="m", model_version="299").SerializeToString(), [])
     assert last is not None and last.version == "299"
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "BOOL", "BYTES"])
+def test_a_repeated_request_is_decoded_like_a_new_one(datatype: str) -> None:
+    texts = [b"\4\0\0\0abcd", b"\4\0\0\0efgh"] if datatype == "BYTES" else [bytes(range(8)), bytes(8)]
+    shape = [1, {"FP32": 2, "BOOL": 8, "BYTES": 1}[datatype]]
+    inputs = [{"name": name, "datatype": datatype, "shape": shape} for name in "xy"]
+    for turn in range(6):
+        for model in ("the first of two models", "the other of two models"):
+            raws = texts[:: 1 if turn % 2 else -1]
+            sent = service_pb2.ModelInferRequest(model_name=model, inputs=inputs, raw_input_contents=raws)
+            request = GrpcRequest(passthrough.METHOD, sent.SerializeToString())
+            opened = passthrough.open_infer(request)
+            assert opened.message[-1] is (turn > 2)
+            found = opened.action.decode(opened, NO_SIGNATURE)
+            plain = codec_grpc.open_infer(request)
+            assert found == codec_grpc.decode_infer(plain, NO_SIGNATURE)
+            assert [bytes(each.view) for each in found[0].inputs] == raws and opened.model == model
+
+
+def test_strings_of_a_repeated_request_are_checked() -> None:
+    inputs = [{"name": "x", "datatype": "BYTES", "shape": [1]}]
+    for text in (b"\4\0\0\0abcd",) * 4 + (b"\5\0\0\0abcd",):
+        sent = service_pb2.ModelInferRequest(
+            model_name="a model of strings", inputs=inputs, raw_input_contents=[text]
+        )
+        opened = passthrough.open_infer(GrpcRequest(passthrough.METHOD, sent.SerializeToString()))
+        if text[0] == 4:
+            opened.action.decode(opened, NO_SIGNATURE)
+    assert opened.message[-1]
+    with pytest.raises(InferenceError, match="needs 1 length-prefixed elements"):
+        opened.action.decode(opened, NO_SIGNATURE)
 
 
 def test_long_messages_that_pass_through_are_not_cached() -> None:
