@@ -6,7 +6,7 @@ from __future__ import annotations
 import enum
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from interlingua.schemas.errors import ErrorCode
 
@@ -50,6 +50,11 @@ class Duration:
         self.count += 1
         self.ns += ns
 
+    def merge(self, others: Duration) -> None:
+        """Count in ``others``."""
+        self.count += others.count
+        self.ns += others.ns
+
 
 @dataclass(slots=True)
 class Latencies:
@@ -92,6 +97,13 @@ class ExecutionStatistics:
     compute_output: Duration = field(default_factory=Duration)
 
 
+def _merge_durations(
+    statistics: RequestStatistics | ExecutionStatistics, others: RequestStatistics | ExecutionStatistics
+) -> None:
+    for each in fields(statistics):
+        getattr(statistics, each.name).merge(getattr(others, each.name))
+
+
 @dataclass(slots=True)
 class VersionStatistics:
     """One version of a model. ``inference_count`` counts batch elements, ``execution_count`` runs of the
@@ -112,6 +124,22 @@ class VersionStatistics:
     latencies: Latencies = field(default_factory=Latencies)
     failures: dict[ErrorCode, int] = field(default_factory=dict)
     refused: int = 0
+
+    def merge(self, others: VersionStatistics) -> None:
+        """Count in ``others``: what another process has counted of the same version."""
+        self.inference_count += others.inference_count
+        self.execution_count += others.execution_count
+        self.last_inference_ms = max(self.last_inference_ms, others.last_inference_ms)
+        for size, requests in others.by_batch_size.items():
+            _merge_durations(self.by_batch_size.setdefault(size, RequestStatistics()), requests)
+        for size, runs in others.executions.items():
+            _merge_durations(self.executions.setdefault(size, ExecutionStatistics()), runs)
+        self.cache_hit.merge(others.cache_hit)
+        self.cache_miss.merge(others.cache_miss)
+        self.latencies.merge(others.latencies)
+        for code, count in others.failures.items():
+            self.failures[code] = self.failures.get(code, 0) + count
+        self.refused += others.refused
 
 
 @dataclass(frozen=True, slots=True)

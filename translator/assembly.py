@@ -229,6 +229,7 @@ def assemble_around(config: Config, models: Models[KnownModels]) -> Assembly:
     if assembly.mirrors:
         found = [each.report for each in assembly.mirrors]
         assembly.sources.add("mirror", partial(mirror.families, found), partial(mirror.reports, found))
+        assembly.sources.parts["mirror"] = lambda: found
     if config.tap is not None:
         assembly.tap = tap = _tap(config.tap)
         service.observers += (tap,)

@@ -93,7 +93,8 @@ def test_requests_of_real_clients_are_counted(daemon: Daemon) -> None:
     assert found["nv_inference_count"]["identity", "1"] == 5
     assert found["nv_inference_request_duration_us"]["identity", "1"] > 0
     assert found["interlingua_model_ready"]["digits", "1"] == 1
-    assert found["process_open_fds"][()] > 10
+    # one value for each process of the server
+    assert min(found["process_open_fds"].values()) > 10
     assert list(found["interlingua_build_info"].values()) == [1]
 
 

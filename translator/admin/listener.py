@@ -24,6 +24,7 @@ from interlingua.translator.admin.connections import MAX_CONNECTIONS, connection
 from interlingua.translator.admin.daemon_loop import DaemonLoop, StalledError
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.handler import AdminHandler, Page, answer, document, plain
+from interlingua.translator.admin.loading import LOADING_PAGES
 from interlingua.translator.admin.metrics import CONTENT_TYPE, exposition
 from interlingua.translator.admin.site import Site
 
@@ -32,8 +33,6 @@ STALLED_AFTER_SECS = 30.0
 
 _GRACE_SECS = 1.0
 """The grace period for answers in flight at shutdown."""
-
-_LOADING = "models are being loaded"
 
 _log = logging.getLogger(__name__)
 
@@ -60,8 +59,7 @@ class AdminListener:
     async def __aenter__(self) -> AdminListener:
         if self.address is not None:
             self._daemon = DaemonLoop()
-            first = {"/health/ready": _not_ready, "/metrics": _not_yet, "/": _not_yet}
-            self._handler = AdminHandler({"/health/live": self._live, **first}, self._gate)
+            self._handler = AdminHandler({"/health/live": self._live, **LOADING_PAGES}, self._gate)
             load = connection_limit(self.address, self._max_connections)
             self._thread = _Thread(self._handler, self.address, self._daemon, load)
             self.address = await self._thread.start()
@@ -146,11 +144,3 @@ class _Thread:
         with suppress(asyncio.CancelledError):
             await self._watch
         await self._server.stop(_GRACE_SECS)
-
-
-async def _not_ready() -> HttpAnswer:
-    return document({"ready": False, "reasons": [_LOADING]}, 503)
-
-
-async def _not_yet() -> HttpAnswer:
-    return plain(503, _LOADING, (("retry-after", "1"),))

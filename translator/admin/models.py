@@ -1,4 +1,4 @@
-"""Metrics of models, under Triton's names, and a report.
+"""Metrics of models, under Triton's names.
 
 Derived from the statistics of ``runtime`` without calls to upstreams: for an upstream model they are what
 this server observed. Triton counts in microseconds."""
@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
 
 from interlingua.runtime.models.inline_runs import InlineRuns
 from interlingua.runtime.repository.known_models import KnownModels
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.upstream import Upstream
-from interlingua.schemas import ErrorCode, ModelState, RequestStatistics, VersionStatistics
+from interlingua.schemas import ErrorCode, RequestStatistics, VersionStatistics
 from interlingua.translator.admin.metrics import Family, Sample, latency_samples
-from interlingua.translator.admin.quantiles import quantile_ms
 
 _REASONS = {
     ErrorCode.OVERLOADED: "REJECTED",
@@ -28,11 +26,9 @@ _REASONS = {
 }
 """Triton's reasons of failures; all other codes are ``OTHER``."""
 
-_QUANTILES = (0.5, 0.9, 0.99)
-
 
 @dataclass(frozen=True, slots=True)
-class _Version:
+class LoadedVersion:
     """A version of a model that has statistics. ``waiting`` is None if the queue is remote, ``inline`` if no
     run may be on the event loop."""
 
@@ -50,7 +46,9 @@ class _Version:
 
 
 def families(catalog: KnownModels) -> Iterator[Family]:
-    versions = [version for name, target in catalog.models.items() for version in _versions(name, target)]
+    versions = [
+        version for name, target in catalog.models.items() for version in loaded_versions(name, target)
+    ]
     for name, text, value in _COUNTERS:
         samples = [Sample(value(each.statistics), each.labels) for each in versions]
         yield Family(f"nv_inference_{name}", "counter", text, samples)
@@ -121,92 +119,24 @@ def families(catalog: KnownModels) -> Iterator[Family]:
     )
 
 
-async def report(catalog: KnownModels) -> dict[str, Any]:
-    """Every known model by name: where it runs, its state, its versions and their statistics."""
-    return {name: await _model(catalog, name) for name in catalog.names()}
-
-
-async def _model(catalog: KnownModels, name: str) -> dict[str, Any]:
-    target = catalog.models.get(name)
-    if target is not None and target.upstream is not None:
-        versions = [_report(each, _state(each.ready), "") for each in _versions(name, target)]
-        failing = "" if _answers(target.upstream) else _last_failure(target.upstream)
-        return {
-            "runs": f"upstream {target.upstream.name}",
-            "state": _state(not failing),
-            "reason": failing,
-            "versions": versions,
-        }
-    status = await catalog.status(name)  # a local model: no network I/O
-    known = {each.version: each for each in ([] if target is None else _versions(name, target))}
-    versions = [
-        _report(known[each.version], each.state.value, each.reason)
-        if each.version in known
-        else {"version": each.version, "state": each.state.value, "reason": each.reason}
-        for each in (() if status is None else status.versions)
-    ]
-    ready = any(each["state"] == ModelState.READY.value for each in versions)
-    return {
-        "runs": "here",
-        "state": _state(ready),
-        "reason": catalog.absence(name) if target is None else "",
-        "versions": versions,
-    }
-
-
-def _versions(name: str, target: Target) -> Iterator[_Version]:
+def loaded_versions(name: str, target: Target) -> Iterator[LoadedVersion]:
+    """The versions of ``target`` that have statistics in this process."""
     for number, version in target.loaded.items():
         ready = version.readiness().ready
         waiting, inline = version.waiting, version.inline
-        yield _Version(name, number, version.statistics, ready, waiting, target.caches, inline)
+        yield LoadedVersion(name, number, version.statistics, ready, waiting, target.caches, inline)
     if target.upstream is not None:
         for number, statistics in target.statistics.items():
-            yield _Version(name, number, statistics, _answers(target.upstream), None, False)
+            yield LoadedVersion(name, number, statistics, answers(target.upstream), None, False)
 
 
-def _answers(upstream: Upstream) -> bool:
+def answers(upstream: Upstream) -> bool:
     """Whether it has an available server, as last observed."""
     return any(member.ready and not member.open for member in upstream.pool.members)
 
 
-def _last_failure(upstream: Upstream) -> str:
-    reasons = [member.reason for member in upstream.pool.members if member.reason]
-    return reasons[-1] if reasons else "its servers report not ready"
-
-
-def _state(ready: bool) -> str:
-    state = ModelState.READY if ready else ModelState.UNAVAILABLE
-    return str(state.value)
-
-
-def _report(each: _Version, state: str, reason: str) -> dict[str, Any]:
-    statistics = each.statistics
-    latencies = statistics.latencies
-    count = sum(latencies.counts)
-    runs = statistics.execution_count
-    queue_ns, queued = attrgetter("queue.ns"), _sum(statistics, attrgetter("queue.count"))
-    return {
-        "version": each.version,
-        "state": state,
-        "reason": reason,
-        "requests": count,
-        "failures": {code.name: number for code, number in statistics.failures.items()},
-        "refused": statistics.refused,
-        "waiting": each.waiting,
-        "latency_mean_ms": round(latencies.ns / count / 1e6, 3) if count else None,
-        "latency_ms": {str(q): quantile_ms(latencies, q) for q in _QUANTILES} if count else {},
-        "inferences": statistics.inference_count,
-        "executions": runs,
-        "batch_size_mean": round(statistics.inference_count / runs, 2) if runs else None,
-        "batch_size_max": max(statistics.executions, default=None),
-        "queue_mean_ms": round(_sum(statistics, queue_ns) / queued / 1e6, 3) if queued else None,
-        "cache_hits": statistics.cache_hit.count,
-        "cache_misses": statistics.cache_miss.count,
-        "last_inference_ms": statistics.last_inference_ms,
-    }
-
-
-def _sum(statistics: VersionStatistics, part: Callable[[RequestStatistics], int]) -> int:
+def total(statistics: VersionStatistics, part: Callable[[RequestStatistics], int]) -> int:
+    """``part`` of the requests of every batch size."""
     return sum(part(each) for each in statistics.by_batch_size.values())
 
 
@@ -232,7 +162,7 @@ _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
         (
             f"{part}_duration_us",
             f"Total {time} time of successful requests in microseconds.",
-            lambda its, ns=attrgetter(f"{part}.ns"): _sum(its, ns) // 1000,
+            lambda its, ns=attrgetter(f"{part}.ns"): total(its, ns) // 1000,
         )
         for part, time in (
             ("queue", "queue"),

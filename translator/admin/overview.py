@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from interlingua.schemas import ErrorCode, Operation, Readiness
+from interlingua.translator.admin.merging import Rules, first
 from interlingua.translator.admin.metrics import Family, Sample
 from interlingua.translator.serving.operations import OPERATIONS, OperationRequest, Service
 from interlingua.translator.serving.request_metrics import RequestMetrics
@@ -75,6 +76,17 @@ def overview(service: Service, by_listener: ByListener) -> dict[str, Any]:
             for listening, counted in zip(service.listeners, by_listener, strict=False)
         ],
     }
+
+
+MERGING: Rules = {
+    **dict.fromkeys(("name", "id", "version", "address", "transport"), first),
+    "uptime_secs": max,
+    "draining": lambda one, other: one or other,
+    "online": lambda one, other: one and other,
+}
+"""How the overviews of two processes become one."""
+
+GAUGES = frozenset({"in_flight"})
 
 
 def families(service: Service) -> Iterator[Family]:

@@ -18,7 +18,7 @@ from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.wire import HttpAnswer
 from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.upstream.upstream import Upstream
-from interlingua.translator.admin import load, models, overview, process, upstreams
+from interlingua.translator.admin import load, model_report, models, overview, process, upstreams
 from interlingua.translator.admin import page as dashboard
 from interlingua.translator.admin.handler import Page, answer, document, plain_json
 from interlingua.translator.admin.metrics import CONTENT_TYPE, exposition
@@ -27,6 +27,9 @@ from interlingua.translator.admin.sources import ReportSource, Sources
 from interlingua.translator.admin.view import Dashboard, view
 from interlingua.translator.serving import request_metrics
 from interlingua.translator.serving.operations import Service
+
+EMPTY_REPORTS: Mapping[str, Any] = {"routes": [], "mirror": {"different": False, "mirrors": []}}
+"""Those of a server without routes and mirrors."""
 
 
 def add_sources(
@@ -51,7 +54,7 @@ def add_sources(
         sources.metrics.append(partial(process.cache_families, cache))
     sources.reports |= {
         "server": partial(overview.overview, service, by_listener),
-        "models": partial(models.report, service.catalog),
+        "models": partial(model_report.report, service.catalog),
         "upstreams": partial(upstreams.report, upstream_servers),
     }
 
@@ -77,8 +80,9 @@ class Site:
         return pages
 
     def _reports(self) -> Mapping[str, ReportSource]:
-        """Every report; routes and mirrors are empty without a source."""
-        return {"routes": list, "mirror": lambda: {"different": False, "mirrors": []}, **self.sources.reports}
+        """Every report."""
+        empty = {name: lambda value=value: value for name, value in EMPTY_REPORTS.items()}
+        return {**empty, **self.sources.reports}
 
     async def close(self) -> None:
         """Stop querying upstreams."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from interlingua.runtime.upstream.pool import Member
 from interlingua.runtime.upstream.upstream import Upstream
+from interlingua.translator.admin.merging import Rules, first, merged, without, worst
 from interlingua.translator.admin.metrics import Family, Kind, Sample
 
 
@@ -45,6 +46,40 @@ def families(upstreams: Mapping[str, Upstream]) -> Iterator[Family]:
 def report(upstreams: Mapping[str, Upstream]) -> dict[str, Any]:
     """Every upstream by name: its servers, and the usage of its limits."""
     return {name: _upstream(upstream) for name, upstream in upstreams.items()}
+
+
+def _merge_servers(these: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    # each process follows the names of hosts by itself
+    known = {each["url"]: each for each in these}
+    for other in others:
+        url = other["url"]
+        known[url] = merged(known[url], other, MERGING) if url in known else other
+    return list(known.values())
+
+
+MERGING: Rules = {
+    "servers": _merge_servers,
+    "url": first,
+    "state": worst("in use", "not ready", "ejected"),
+    "breaker": worst("closed", "half-open", "open"),
+    "probed": lambda one, other: one or other,
+}
+"""How the reports of two processes become one."""
+
+GAUGES = frozenset({"outstanding", "under_way", "waiting", "bytes"})
+
+
+def without_process(report: Any) -> Any:
+    """What stays of a report when its process has exited."""
+    return {
+        name: {
+            "servers": [
+                {**without(server, GAUGES), "state": "in use", "breaker": "closed", "last_failure": ""}
+                for server in upstream["servers"]
+            ]
+        }
+        for name, upstream in report.items()
+    }
 
 
 def _upstream(upstream: Upstream) -> dict[str, Any]:

@@ -92,6 +92,7 @@ def view(ready: Mapping[str, Any], metrics: Metrics, reports: Reports) -> Dashbo
             _upstreams(reports["upstreams"]),
             _routes(reports["routes"]),
             _mirrors(reports["mirror"]["mirrors"]),
+            *([_processes(reports["processes"])] if "processes" in reports else []),
         ),
         ("metrics", "health/live", "health/ready", *reports),
     )
@@ -280,6 +281,25 @@ def _mirrors(mirrors: Iterable[Mapping[str, Any]]) -> Table:
     )
     columns = ("Mirror", "To", *numbers, "Worst output")
     return Table("mirrors", "Mirrors", columns, numbers, rows, "No mirror is configured.")
+
+
+def _processes(processes: Mapping[str, Any]) -> Table:
+    numbers = ("Pid", "Restarts", "Answers in ms", "Silent for", "Connections")
+    rows = tuple(
+        (
+            _text(name),
+            _text("READY" if each["ready"] else "UNAVAILABLE"),
+            _text(_span(each["uptime_secs"])),
+            _text(_NOTHING if each["pid"] is None else str(each["pid"])),
+            _fault(each["restarts"]),
+            _number(each["answer_ms"]),
+            _number(each.get("silent_secs")),
+            _number(each.get("connections")),
+        )
+        for name, each in processes.items()
+    )
+    columns = ("Process", "State", "Up for", *numbers)
+    return Table("processes", "Processes", columns, numbers, rows, "There is one process.")
 
 
 def _worst_output(outputs: Mapping[str, Any]) -> str:

@@ -8,6 +8,15 @@ itself."""
 from interlingua.translator.mirror.build import build
 from interlingua.translator.mirror.metrics import families
 from interlingua.translator.mirror.mirror import Mirror
-from interlingua.translator.mirror.report import MirrorReport, OutputReport, reports
+from interlingua.translator.mirror.report import MirrorReport, OutputReport, merge, reports, without_process
 
-__all__ = ["Mirror", "MirrorReport", "OutputReport", "build", "families", "reports"]
+__all__ = [
+    "Mirror",
+    "MirrorReport",
+    "OutputReport",
+    "build",
+    "families",
+    "merge",
+    "reports",
+    "without_process",
+]

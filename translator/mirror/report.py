@@ -190,6 +190,13 @@ class MirrorReport:
         if count:
             self.dropped[why.value] += count
 
+    def merge(self, others: MirrorReport) -> None:
+        """Count in what another process has compared."""
+        self.counts.merge(others.counts)
+        self.held += others.held
+        self.held_bytes += others.held_bytes
+        self.dropped += others.dropped
+
     def as_dict(self) -> dict[str, Any]:
         counts = self.counts
         return {
@@ -209,6 +216,20 @@ def reports(mirrors: Iterable[MirrorReport]) -> dict[str, Any]:
         "different": any(report.counts.different for report in found),
         "mirrors": [report.as_dict() for report in found],
     }
+
+
+def merge(these: list[MirrorReport], others: list[MirrorReport]) -> list[MirrorReport]:
+    """Count ``others`` in these reports of the same mirrors, which began as an empty list."""
+    if not these:
+        these = [MirrorReport(each.name, each.to, each.percent, each.rtol, each.atol) for each in others]
+    for this, other in zip(these, others, strict=True):
+        this.merge(other)
+    return these
+
+
+def without_process(reports: list[MirrorReport]) -> list[MirrorReport]:
+    """What stays of ``reports`` when their process has exited."""
+    return [replace(each, held=0, held_bytes=0) for each in reports]
 
 
 def _summary(latencies: Latencies) -> Mapping[str, float | None]:

@@ -6,7 +6,7 @@ One function per operation, in a table. ``protocols.dialect.Action`` lists their
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from interlingua.schemas import (
     InferenceError,
     ListenerAddress,
     LogSettings,
+    Metrics,
     ModelControl,
     ModelMetadata,
     ModelState,
@@ -34,6 +35,7 @@ from interlingua.schemas import (
     ServerStatus,
     SharedMemoryRegion,
     TraceSettings,
+    VersionStatistics,
 )
 from interlingua.schemas.bounded_text import listed
 from interlingua.translator.serving.observation import ByteBudget, Observer
@@ -41,7 +43,7 @@ from interlingua.translator.serving.passed_copies import PassedCopies
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.settings import LogBook, TraceBook
-from interlingua.translator.serving.trends import Trends
+from interlingua.translator.serving.trends import TrendCounts, Trends
 
 EVERY_DIALECT = "*"
 """In ``Service.offline``: all dialects, and the admin address."""
@@ -58,7 +60,8 @@ class Service:
     ``counted`` has durations by operation, ``trends`` the inferences over time. ``started_ns`` is a
     ``time.monotonic_ns()``. ``listeners`` are bound. ``observers`` observe every inference, with
     ``stream_budget`` for running streams and ``copies`` of messages that pass through. ``share`` repeats the
-    changes of clients (``changes.StateChange``) in the other processes of the server, if it has several.
+    changes of clients (``changes.StateChange``) in the other processes of the server, if it has several;
+    ``total`` then returns what all of them have counted, by a name in ``totals.COUNTS``.
     """
 
     router: Router
@@ -82,6 +85,7 @@ class Service:
     stream_budget: ByteBudget = field(default_factory=ByteBudget)
     copies: PassedCopies = field(default_factory=PassedCopies)
     share: Callable[[Any], Awaitable[None]] | None = None
+    total: Callable[[str], Awaitable[Any]] | None = None
     started_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
@@ -180,15 +184,17 @@ async def _status(request: OperationRequest) -> ServerStatus:
             raise InferenceError(
                 ErrorCode.NOT_FOUND, f"no status available for unknown model '{request.model}'"
             )
+        (status,) = await _with_totals(service, [status])
         models = {request.model: request.renamed(status)}
     else:
-        models = await service.catalog.statuses()
+        statuses = await service.catalog.statuses()
+        models = dict(zip(statuses, await _with_totals(service, statuses.values()), strict=True))
     return ServerStatus(
         service.id,
         ServerState.READY,
         time.monotonic_ns() - service.started_ns,
         models,
-        service.counted,
+        service.counted if service.total is None else await service.total("operations"),
     )
 
 
@@ -208,10 +214,12 @@ async def _model_config(request: OperationRequest) -> bytes:
 
 async def _statistics(request: OperationRequest) -> tuple[ModelStatus, ...]:
     if not request.model:
-        return tuple(map(_ready_versions, await _served(request)))
+        return tuple(map(_ready_versions, await _with_totals(request.service, await _served(request))))
     if request.target is None:
         raise InferenceError(ErrorCode.INVALID_TENSOR, f"requested model '{request.model}' is not available")
-    status = replace(_ready_versions(await request.target.status()), name=request.model)
+    status = replace(await request.target.status(), name=request.name)
+    (status,) = await _with_totals(request.service, [status], request.route)
+    status = replace(_ready_versions(status), name=request.model)
     if not request.version:
         return (status,)
     missing = f"requested model version is not available for model '{request.model}'"
@@ -239,9 +247,37 @@ async def _served(request: OperationRequest) -> list[ModelStatus]:
     return [statuses[name] for name in sorted(request.service.router.models.keys() & statuses.keys())]
 
 
+async def _with_totals(
+    service: Service, statuses: Iterable[ModelStatus], route: Route | None = None
+) -> Iterable[ModelStatus]:
+    """``statuses`` of models by their own names, with what all processes have counted of upstream models.
+    Versions have the names of the callers of ``route``."""
+    if service.total is None:
+        return statuses
+    models = await service.total("models")
+    return [_counted(status, models.get(status.name, {}), route) for status in statuses]
+
+
+def _counted(
+    status: ModelStatus, counts: Mapping[str, VersionStatistics], route: Route | None
+) -> ModelStatus:
+    if route is not None:
+        counts = {route.names.reported_version(own): each for own, each in counts.items()}
+    versions = [
+        replace(each, statistics=counts.get(each.version, each.statistics)) for each in status.versions
+    ]
+    return replace(status, versions=tuple(versions))
+
+
 def _ready_versions(status: ModelStatus) -> ModelStatus:
     ready = tuple(version for version in status.versions if version.state is ModelState.READY)
     return replace(status, versions=ready)
+
+
+async def _metrics(request: OperationRequest) -> Metrics:
+    service = request.service
+    counts: TrendCounts = service.trends.counts() if service.total is None else await service.total("trends")
+    return counts.metrics()
 
 
 # --- models
@@ -368,7 +404,7 @@ OPERATIONS: Mapping[Operation, Offer] = {
     Operation.SET_ONLINE: Offer(_at_once(lambda request: request.service.switch(True, request.dialect))),
     Operation.SET_OFFLINE: Offer(_at_once(lambda request: request.service.switch(False, request.dialect))),
     Operation.DEPLOYMENT: Offer(_deployment, any_model=True),
-    Operation.METRICS: Offer(_at_once(lambda request: request.service.trends.metrics())),
+    Operation.METRICS: Offer(_metrics),
 }
 
 

@@ -50,6 +50,15 @@ class _Bucket:
         self.cpu += other.cpu
         self.memory += other.memory
 
+    def add_process(self, other: _Bucket) -> None:
+        """Add what another process has counted in the same interval: their percentages add up."""
+        cpu, memory = (
+            _ratio(self.cpu, self.looks) + _ratio(other.cpu, other.looks),
+            _ratio(self.memory, self.looks) + _ratio(other.memory, other.looks),
+        )
+        self.add(other)
+        self.looks, self.cpu, self.memory = 1, cpu, memory
+
 
 _VALUES: dict[str, Callable[[_Bucket, int], float]] = {
     "requests_per_second": lambda bucket, seconds: bucket.requests / seconds,
@@ -60,6 +69,47 @@ _VALUES: dict[str, Callable[[_Bucket, int], float]] = {
     "memory_percent": lambda bucket, seconds: _ratio(bucket.memory, bucket.looks),
 }
 """The value of a bucket of so many seconds, by the name of the trend."""
+
+
+@dataclass(slots=True)
+class TrendCounts:
+    """The counts of one process, or of several, until ``second``: buckets by their seconds and their number,
+    and the latest latencies."""
+
+    second: int
+    buckets: dict[int, dict[int, _Bucket]]
+    latencies_ns: list[int]
+
+    @classmethod
+    def none(cls) -> TrendCounts:
+        return cls(0, {seconds: {} for seconds, _ in _SCALES}, [])
+
+    def merge(self, others: TrendCounts) -> None:
+        """Count in those of another process of this machine."""
+        self.second = max(self.second, others.second)
+        for seconds, buckets in others.buckets.items():
+            for index, bucket in buckets.items():
+                self.buckets[seconds].setdefault(index, _Bucket()).add_process(bucket)
+        self.latencies_ns = self.latencies_ns + others.latencies_ns
+
+    def metrics(self) -> Metrics:
+        shown = list(self._shown())
+        trends = {
+            name: tuple(round(value(bucket, seconds), 3) for bucket, seconds in shown)
+            for name, value in _VALUES.items()
+        }
+        latencies = np.fromiter(self.latencies_ns, np.int64) if self.latencies_ns else np.zeros(1, np.int64)
+        quantiles = np.quantile(latencies, _QUANTILES) / 1e6
+        return Metrics(
+            trends, {key: round(float(value), 3) for key, value in zip(_QUANTILES, quantiles, strict=True)}
+        )
+
+    def _shown(self) -> Iterator[tuple[_Bucket, int]]:
+        for seconds, shown in _SCALES:
+            last = self.second // seconds
+            buckets = self.buckets[seconds]
+            for index in range(last - shown + 1, last + 1):
+                yield buckets.get(index, _Bucket()), seconds
 
 
 class Trends:
@@ -85,18 +135,13 @@ class Trends:
             bucket.longest_ns = ns
         self._latencies_ns.append(ns)
 
-    def metrics(self) -> Metrics:
+    def counts(self) -> TrendCounts:
+        """The counts until now; its buckets are those of this object."""
         self._fold(int(self._clock()))
-        shown = list(self._shown())
-        trends = {
-            name: tuple(round(value(bucket, seconds), 3) for bucket, seconds in shown)
-            for name, value in _VALUES.items()
-        }
-        latencies = np.fromiter(self._latencies_ns, np.int64) if self._latencies_ns else np.zeros(1, np.int64)
-        quantiles = np.quantile(latencies, _QUANTILES) / 1e6
-        return Metrics(
-            trends, {key: round(float(value), 3) for key, value in zip(_QUANTILES, quantiles, strict=True)}
-        )
+        return TrendCounts(self._second, self._buckets, list(self._latencies_ns))
+
+    def metrics(self) -> Metrics:
+        return self.counts().metrics()
 
     def _fold(self, second: int) -> None:
         """Add the current counts to the buckets of their second, minute, hour and day."""
@@ -119,13 +164,6 @@ class Trends:
         self._current.looks += 1
         self._current.cpu += 100 * (cpu - before) / (now - since)
         self._current.memory += _memory_percent()
-
-    def _shown(self) -> Iterator[tuple[_Bucket, int]]:
-        for seconds, shown in _SCALES:
-            last = self._second // seconds
-            buckets = self._buckets[seconds]
-            for index in range(last - shown + 1, last + 1):
-                yield buckets.get(index, _Bucket()), seconds
 
 
 def _ratio(part: float, whole: float) -> float:

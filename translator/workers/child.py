@@ -9,8 +9,9 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from interlingua.protocols.transport import loop
@@ -33,12 +34,14 @@ Handle = Callable[[Any, list[int]], Any]
 @dataclass(frozen=True, slots=True)
 class WorkerOrder:
     """The first message of the supervisor: the configuration, and for a front end its ``number`` of all
-    ``front_ends``, from 0, and the bound ``addresses`` of the listeners."""
+    ``front_ends``, from 0, and the bound ``addresses`` of the listeners. The server has run since
+    ``started_ns``, a ``time.monotonic_ns()``."""
 
     config: Config
     number: int = 0
     front_ends: int = 1
     addresses: tuple[str, ...] = ()
+    started_ns: int = field(default_factory=time.monotonic_ns)
 
 
 def main(descriptor: int, run: Callable[[Child], Awaitable[None]]) -> None:

@@ -7,11 +7,8 @@ import logging
 import mmap
 import socket
 from functools import partial
-from inspect import isawaitable
 from itertools import count
 from typing import Any
-
-import orjson
 
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.handover.beats import PAGE_BYTES, Beats
@@ -20,14 +17,15 @@ from interlingua.protocols.transport.servers import Server
 from interlingua.runtime.front_end.catalog import FrontEndCatalog
 from interlingua.runtime.ring.channel import Ends
 from interlingua.schemas import InferenceError
-from interlingua.translator.admin import overview
-from interlingua.translator.admin.handler import plain_json
+from interlingua.translator.admin import model_report, overview
 from interlingua.translator.admin.metrics import Family
 from interlingua.translator.assembly import Assembly, Models, assemble_around, upstream_models
 from interlingua.translator.listening import server_of
 from interlingua.translator.serving.changes import StateChange, repeat
+from interlingua.translator.serving.totals import COUNTS
 from interlingua.translator.workers import child
 from interlingua.translator.workers.child import Child, WorkerOrder
+from interlingua.translator.workers.reports import METRICS, Kind, merge
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +48,11 @@ async def _run(supervisor: Child) -> None:
     supervisor.handle("channel", connect)
     await connected.wait()
     assembly = assemble_around(order.config, Models(catalog, servers))
+    service = assembly.service
+    service.started_ns = order.started_ns
+    assembly.sources.parts["models"] = partial(model_report.collect_here, service.catalog)
     # the numbers of all front ends differ
-    assembly.service.numbers = count(1 + order.number, order.front_ends)
+    service.numbers = count(1 + order.number, order.front_ends)
     front_end = _FrontEnd(supervisor, order, assembly)
     try:
         await asyncio.gather(*(each.start() for each in assembly.mirrors))
@@ -82,13 +83,13 @@ class _FrontEnd:
         if self._assembly.examiner is not None and self._first:
             self._assembly.examiner.start()
         service, supervisor = self._assembly.service, self._supervisor
-        supervisor.handle("metrics", lambda *_: self._families())
-        supervisor.handle("report", lambda name, _: self._report(name))
+        supervisor.handle("report", lambda kind, _: self._report(kind))
         supervisor.handle("ready", lambda *_: overview.readiness(service))
         supervisor.handle("leave", lambda *_: service.leave())
         supervisor.handle("take", self._take)
         supervisor.handle("repeat", self._repeat)
         service.share = partial(supervisor.request, "share")
+        service.total = self._total
         supervisor.send("ready")
         grace = await supervisor.stopped()
         if self._takeover is not None:
@@ -116,13 +117,21 @@ class _FrontEnd:
                 facts = {"operation": change.operation.value, "reason": error.message}
                 _log.error("change not repeated", extra={"facts": facts})
 
-    async def _report(self, name: str) -> Any:
-        """A report as plain JSON values; None if there is none."""
-        source = self._assembly.sources.reports.get(name)
-        if source is None:
-            return None
-        found = source()
-        return orjson.loads(plain_json(await found if isawaitable(found) else found))
+    async def _report(self, kind: Kind) -> Any:
+        """What this process adds to a report; None if it has no such report."""
+        group, name = kind
+        if kind == METRICS:
+            return self._families()
+        if group == "count":
+            return COUNTS[name].collect(self._assembly.service)
+        return await self._assembly.sources.part(name)
+
+    async def _total(self, name: str) -> Any:
+        """See ``Service.total``. The supervisor queries the others."""
+        kind = "count", name
+        own = await self._report(kind)
+        # what a client has seen must outlive this process
+        return merge(kind, [own, *await self._supervisor.request("others", (kind, own))])
 
     def _families(self) -> list[Family]:
         """Every metric of this process."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 from interlingua.runtime.front_end.hub import Hub
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.ring.channel import Ends
 from interlingua.translator import logs
-from interlingua.translator.admin import models, process
-from interlingua.translator.admin.metrics import Family
+from interlingua.translator.admin import model_report, models, process, upstreams
 from interlingua.translator.assembly import Models, build_models, load_local
 from interlingua.translator.config.options import Config
 from interlingua.translator.serving.settings import LogBook
+from interlingua.translator.serving.totals import upstream_counts
+from interlingua.translator.serving.trends import Trends
 from interlingua.translator.workers import child
 from interlingua.translator.workers.child import Child
+from interlingua.translator.workers.reports import METRICS, Kind
 
 _log = logging.getLogger(__name__)
 
@@ -42,8 +45,8 @@ async def _run(supervisor: Child) -> None:
         if found.poller is not None and found.poller.is_needed:
             found.poller.start()
         supervisor.handle("channel", lambda _, descriptors: hub.connect(Ends(*descriptors)))
-        supervisor.handle("metrics", lambda *_: _metrics(found))
-        supervisor.handle("report", lambda *_: models.report(found.catalog))
+        trends = Trends()
+        supervisor.handle("report", lambda kind, _: _report(kind, found, trends))
         log = LogBook(logs.settings(config.server.log_level), logs.apply)
         supervisor.handle("log", lambda settings, _: log.change(settings))
         supervisor.send("ready", (list(found.catalog.models), found.catalog.names()))
@@ -53,6 +56,16 @@ async def _run(supervisor: Child) -> None:
         await found.close()
 
 
-def _metrics(found: Models[ModelCatalog]) -> list[Family]:
-    cached = () if found.cache is None else process.cache_families(found.cache)
-    return [*models.families(found.catalog), *cached, *process.families()]
+async def _report(kind: Kind, found: Models[ModelCatalog], trends: Trends) -> Any:
+    """What this process adds to a report; None if that is about front ends alone."""
+    if kind == METRICS:
+        cached = () if found.cache is None else process.cache_families(found.cache)
+        return [*models.families(found.catalog), *cached, *process.families()]
+    if kind == ("report", "models"):
+        return await model_report.collect(found.catalog)
+    if kind == ("report", "upstreams"):
+        return upstreams.report(found.upstreams)
+    if kind == ("count", "models"):
+        return upstream_counts(found.catalog)
+    # no requests of clients, but processor time
+    return trends.counts() if kind == ("count", "trends") else None

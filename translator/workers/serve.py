@@ -43,10 +43,18 @@ async def serve_workers(config: Config, stop: StopSignals) -> None:
     supervisor = Supervisor(config, workers_of(config))
     async with AsyncExitStack() as stack:
         if config.admin is not None:
-            stack.push_async_callback((await _admin(config, config.admin, supervisor)).stop, _GRACE_SECS)
+            handler, site = _admin(config, config.admin, supervisor)
+            place = parse_address(config.admin.listen)
+            load = connection_limit(place, config.admin.max_connections)
+            server = HttpServer(handler, place, load=load)
+            address = await server.start()
+            _log.info("admin listening", extra={"facts": {"address": str(address)}})
+            stack.push_async_callback(server.stop, _GRACE_SECS)
         cut = 0
         try:
             await supervisor.start()
+            if config.admin is not None:
+                handler.pages = site.pages()
             for options, address in zip(config.listeners, supervisor.addresses, strict=True):
                 facts = {
                     "address": str(address),
@@ -69,12 +77,9 @@ async def serve_workers(config: Config, stop: StopSignals) -> None:
             _log.warning("requests cut at shutdown", extra={"facts": {"count": cut}})
 
 
-async def _admin(config: Config, options: AdminOptions, supervisor: Supervisor) -> HttpServer:
+def _admin(
+    config: Config, options: AdminOptions, supervisor: Supervisor
+) -> tuple[AdminHandler, SupervisorSite]:
     gate = AdminGate(authorization(options), PermittedHosts(options.hosts))
-    site = SupervisorSite(supervisor, config.server.stalled_after_secs)
-    place = parse_address(options.listen)
-    load = connection_limit(place, options.max_connections)
-    server = HttpServer(AdminHandler(site.pages(), gate), place, load=load)
-    address = await server.start()
-    _log.info("admin listening", extra={"facts": {"address": str(address)}})
-    return server
+    site = SupervisorSite(supervisor, config)
+    return AdminHandler(site.loading_pages(), gate), site

@@ -4,36 +4,53 @@ probes have an answer whatever the others do."""
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import orjson
+
 from interlingua.protocols.wire import HttpAnswer
+from interlingua.translator.admin import page as dashboard
 from interlingua.translator.admin import process
-from interlingua.translator.admin.handler import Page, answer, document
+from interlingua.translator.admin.handler import Page, answer, document, plain, plain_json
+from interlingua.translator.admin.loading import LOADING_PAGES
 from interlingua.translator.admin.metrics import CONTENT_TYPE, Family, Sample, exposition
+from interlingua.translator.admin.site import EMPTY_REPORTS
+from interlingua.translator.admin.view import Dashboard, view
+from interlingua.translator.config.options import Config
 from interlingua.translator.workers.merged import merged
+from interlingua.translator.workers.reports import METRICS, REPORTS, Kind, merge
 from interlingua.translator.workers.supervisor import Supervisor
 
-_REPORTS = ("server", "models", "upstreams", "routes", "mirror", "tap")
+_SILENT = "no front end answers"
 
 
 class SupervisorSite:
-    """The pages about ``supervisor``."""
+    """The pages about ``supervisor``, the server of ``config``."""
 
-    def __init__(self, supervisor: Supervisor, stalled_after_secs: float) -> None:
+    def __init__(self, supervisor: Supervisor, config: Config) -> None:
         self._supervisor = supervisor
-        self._stalled_after_secs = stalled_after_secs
+        self._stalled_after_secs = config.server.stalled_after_secs
+        self._names = [name for name in REPORTS if name != "tap" or config.tap is not None]
+        self._started = time.monotonic()
+
+    def loading_pages(self) -> Mapping[str, Page]:
+        """Until all processes have started, by path."""
+        return {"/health/live": self._live, "/processes": self._processes, **LOADING_PAGES}
 
     def pages(self) -> Mapping[str, Page]:
         """By path."""
-        reports = {f"/{name}": partial(self._report, name) for name in _REPORTS}
         return {
-            "/": self._processes,
+            "/": self._dashboard,
+            "/view": self._view_in_json,
             "/health/live": self._live,
             "/health/ready": self._ready,
             "/metrics": self._metrics,
-            **reports,
+            **{f"/{name}": partial(self._report_page, name) for name in self._names},
+            "/processes": self._processes,
         }
 
     async def _live(self) -> HttpAnswer:
@@ -45,46 +62,81 @@ class SupervisorSite:
         return document(found, 200 if live else 503)
 
     async def _ready(self) -> HttpAnswer:
+        found = await self._readiness()
+        return document(found, 200 if found["ready"] else 503)
+
+    async def _readiness(self) -> dict[str, Any]:
         """Ready if the runtime process is there and a front end is ready."""
-        replies = await self._ask("ready")
-        ready = [each for each in replies.values() if each["ready"]]
+        front_ends = self._supervisor.front_ends
+        replies = await asyncio.gather(*(each.ask("ready") for each in front_ends))
+        answered = [each for each in replies if each is not None]
+        ready = [each for each in answered if each["ready"]]
         if ready:
-            return document(ready[0])
-        reasons = [reason for each in replies.values() for reason in each["reasons"]]
-        found = {"ready": False, "reasons": list(dict.fromkeys(reasons)) or ["no front end answers"]}
-        return document(found, 503)
+            return dict(ready[0])
+        reasons = [reason for each in answered for reason in each["reasons"]]
+        return {"ready": False, "reasons": list(dict.fromkeys(reasons)) or [_SILENT]}
 
     async def _processes(self) -> HttpAnswer:
-        return document(
-            {"processes": self._supervisor.report(), "reports": [f"/{name}" for name in _REPORTS]}
-        )
+        return document(self._processes_report())
 
-    async def _report(self, name: str) -> HttpAnswer:
-        """The report of every process by its name."""
-        asked = {"runtime": self._supervisor.runtime} if name == "models" else {}
-        members = {**asked, **{each.name: each for each in self._supervisor.front_ends}}
-        replies = await asyncio.gather(*(each.ask("report", name) for each in members.values()))
-        return document(dict(zip(members, replies, strict=True)))
+    def _processes_report(self) -> dict[str, Any]:
+        supervisor = {
+            "pid": os.getpid(),
+            "role": "supervisor",
+            "ready": True,
+            "uptime_secs": round(time.monotonic() - self._started, 1),
+            "restarts": 0,
+            "answer_ms": 0.0,
+        }
+        return {"supervisor": supervisor, **self._supervisor.report()}
+
+    async def _report_page(self, name: str) -> HttpAnswer:
+        return document(await self._report(name))
+
+    async def _report(self, name: str) -> Any:
+        """The report of all processes, as one has it."""
+        found = await self._merged(("report", name))
+        if found is None or found == []:
+            return EMPTY_REPORTS.get(name, {})
+        return REPORTS[name].render(found)
+
+    async def _merged(self, kind: Kind) -> Any:
+        return await asyncio.to_thread(merge, kind, await self._supervisor.collect(kind))
+
+    async def _dashboard(self) -> HttpAnswer:
+        found = await self._view()
+        if found is None:
+            return plain(503, _SILENT, (("retry-after", "1"),))
+        body = await asyncio.to_thread(dashboard.page, found)
+        return answer(200, "text/html; charset=utf-8", body, dashboard.HEADERS)
+
+    async def _view_in_json(self) -> HttpAnswer:
+        found = await self._view()
+        if found is None:
+            return plain(503, _SILENT, (("retry-after", "1"),))
+        return await asyncio.to_thread(document, found)
+
+    async def _view(self) -> Dashboard | None:
+        """None until a front end has answered."""
+        ready, trends, *found = await asyncio.gather(
+            self._readiness(), self._merged(("count", "trends")), *map(self._report, self._names)
+        )
+        reports = {**dict(zip(self._names, found, strict=True)), "processes": self._processes_report()}
+        if not reports["server"]:
+            return None
+        # as plain JSON values
+        values = orjson.loads(plain_json(reports))
+        return await asyncio.to_thread(view, ready, trends.metrics(), values)
 
     async def _metrics(self) -> HttpAnswer:
-        supervisor = self._supervisor
-        members = [*supervisor.front_ends, supervisor.runtime]
-        replies = await asyncio.gather(*(each.ask("metrics") for each in members))
         families: dict[str, Any] = {"supervisor": [*process.families(), self._up()]}
-        for member, found in zip(members, replies, strict=True):
-            families[member.name] = found or ()
+        processes = self._supervisor.processes
+        found = await asyncio.gather(*(each.collect(METRICS) for each in processes))
+        for each, reports in zip(processes, found, strict=True):
+            families[each.name] = [family for report in reports for family in report]
         return answer(200, CONTENT_TYPE, await asyncio.to_thread(exposition, list(merged(families))))
 
     def _up(self) -> Family:
-        members = [*self._supervisor.front_ends, self._supervisor.runtime]
         text = "Whether a process of the server runs and is ready."
-        samples = [Sample(each.ready.is_set(), {"process": each.name}) for each in members]
+        samples = [Sample(each.ready.is_set(), {"process": each.name}) for each in self._supervisor.processes]
         return Family("interlingua_process_up", "gauge", text, samples)
-
-    async def _ask(self, kind: str) -> dict[str, Any]:
-        """The replies of the front ends that answer, by name."""
-        front_ends = self._supervisor.front_ends
-        replies = await asyncio.gather(*(each.ask(kind) for each in front_ends))
-        return {
-            each.name: reply for each, reply in zip(front_ends, replies, strict=True) if reply is not None
-        }

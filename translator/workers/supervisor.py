@@ -12,7 +12,7 @@ import logging
 import mmap
 import socket
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ClassVar
 
 from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.handover.acceptor import Acceptor, Receiver
@@ -29,6 +29,7 @@ from interlingua.translator.workers.control import ControlLostError
 from interlingua.translator.workers.forks import ForkServer
 from interlingua.translator.workers.parts import parts_of
 from interlingua.translator.workers.process import Process
+from interlingua.translator.workers.reports import Kind, LastReports
 
 ARENA_BYTES = 1 << 30
 """The large tensors in flight between a front end and the runtime process, in each direction. Pages that are
@@ -53,23 +54,29 @@ class StartupError(Exception):
 class ServerProcess:
     """A process in one place, and its successors: started again whenever it exits. Use on one event loop."""
 
+    role: ClassVar[str]
+
     def __init__(self, name: str, module: str, order: WorkerOrder, group: Supervisor) -> None:
         self.name = name
         self.process: Process | None = None
         self.ready = asyncio.Event()
         self.value: Any = None
         self.cut = 0
+        self.reports = LastReports()
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._group = group
         self._module = module
         self._order = order
         self._stopping = False
+        self._starts = 0
+        self._answer_secs = 0.0
         self._restarting: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
         """Start it. Raises ``OSError``."""
         self._started = self._loop.time()
+        self._starts += 1
         self.process = Process(self._group.forks, self._module, self.name, self._receive, self._exited)
         self.process.control.send("start", self._order)
         self.begun(self.process)
@@ -83,17 +90,31 @@ class ServerProcess:
     def report(self) -> dict[str, Any]:
         """The process for operators."""
         process = self.process
-        return {"pid": None if process is None else process.pid or None, "ready": self.ready.is_set()}
+        return {
+            "pid": None if process is None else process.pid or None,
+            "role": self.role,
+            "ready": self.ready.is_set(),
+            "uptime_secs": 0.0 if process is None else round(self._loop.time() - self._started, 1),
+            "restarts": max(0, self._starts - 1),
+            "answer_ms": round(1e3 * self._answer_secs, 1),
+        }
+
+    async def collect(self, kind: Kind) -> list[Any]:
+        """What this process and those that it has replaced add to a report."""
+        return self.reports.take(kind, await self.ask("report", kind))
 
     async def ask(self, kind: str, value: object = None) -> Any:
         """The reply of the process to a message; None if it does not answer in time."""
         if self.process is None or not self.ready.is_set():
             return None
+        began = self._loop.time()
         try:
             async with asyncio.timeout(_REPLY_SECS):
                 return await self.process.control.request(kind, value)
         except (TimeoutError, ControlLostError):
             return None
+        finally:
+            self._answer_secs = self._loop.time() - began
 
     async def stop(self, grace_secs: float) -> None:
         """Have it end after its running requests, ``grace_secs`` at most; kill it if it does not."""
@@ -124,6 +145,7 @@ class ServerProcess:
     def _exited(self, reason: str) -> None:
         self.process = None
         self.ready.clear()
+        self.reports.exited()
         self.ended()
         if self._stopping or self.failure.done():
             return
@@ -143,6 +165,8 @@ class ServerProcess:
 class Runtime(ServerProcess):
     """The runtime process of ``group``."""
 
+    role = "runtime"
+
     def __init__(self, config: Config, group: Supervisor) -> None:
         super().__init__("runtime", "runtime_process", WorkerOrder(config), group)
 
@@ -157,6 +181,8 @@ class Runtime(ServerProcess):
 class FrontEnd(ServerProcess):
     """A front end of ``group``, to which its acceptor hands connections over."""
 
+    role = "front end"
+
     def __init__(self, order: WorkerOrder, group: Supervisor) -> None:
         super().__init__(f"front end {order.number}", "front_end", order, group)
         self.beats: Beats | None = None
@@ -170,7 +196,12 @@ class FrontEnd(ServerProcess):
         return self.beats.silent_secs
 
     def report(self) -> dict[str, Any]:
-        return {**super().report(), "silent_secs": round(self.silent_secs, 1)}
+        connections = 0 if self._receiver is None else self._receiver.connections
+        return {
+            **super().report(),
+            "silent_secs": round(self.silent_secs, 1),
+            "connections": connections,
+        }
 
     def begun(self, process: Process) -> None:
         connect(self, self._group.runtime)
@@ -202,7 +233,11 @@ class FrontEnd(ServerProcess):
         if kind == "ready" and self._receiver is not None:
             self._group.acceptor.receivers.append(self._receiver)
         elif kind == "share":
-            self._group.share(self, value, reply)
+            self._group.do(self._group.share(self, value), reply)
+        elif kind == "others":
+            of, own = value
+            self.reports.take(of, own)
+            self._group.do(self._group.collect(of, self), reply)
 
 
 def connect(front_end: FrontEnd, runtime: Runtime) -> None:
@@ -229,7 +264,7 @@ class Supervisor:
         self.acceptor = Acceptor(self._sockets)
         self.changes = ChangeLog()
         self._log = LogBook(logs.settings(config.server.log_level), logs.apply)
-        self._sharing: set[asyncio.Task[None]] = set()
+        self._doing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Bind the listeners, start the processes, and accept when all are ready. Raises ``OSError`` for an
@@ -250,20 +285,32 @@ class Supervisor:
         await self._or_failure(asyncio.gather(*(each.ready.wait() for each in self.front_ends)))
         self.acceptor.start()
 
-    def share(self, source: FrontEnd, change: StateChange, done: Callable[[Any], None]) -> None:
-        """Repeat the change that a client has made in ``source`` in all others, then call ``done``."""
-        self.changes.add(change)
-        task = asyncio.get_running_loop().create_task(self._share(source, change, done))
-        self._sharing.add(task)
-        task.add_done_callback(self._sharing.discard)
+    def do(self, work: Coroutine[Any, Any, Any], done: Callable[[Any], None]) -> None:
+        """Have ``work`` done, and call ``done`` with its result."""
 
-    async def _share(self, source: FrontEnd, change: StateChange, done: Callable[[Any], None]) -> None:
+        async def finish() -> None:
+            done(await work)
+
+        task = asyncio.get_running_loop().create_task(finish())
+        self._doing.add(task)
+        task.add_done_callback(self._doing.discard)
+
+    async def share(self, source: FrontEnd, change: StateChange) -> None:
+        """Repeat the change that a client has made in ``source`` in all others."""
+        self.changes.add(change)
         others = (each for each in self.front_ends if each is not source)
         await asyncio.gather(*(each.repeat(change) for each in others))
         if change.operation is Operation.LOG_SETTINGS:
             self._log.change(change.argument)
             await self.runtime.ask("log", change.argument)
-        done(None)
+
+    async def collect(self, kind: Kind, source: ServerProcess | None = None) -> list[Any]:
+        """What the processes add to a report, the runtime process first; without ``source``, which adds its
+        own."""
+        others = [each for each in self.processes if each is not source]
+        found = await asyncio.gather(*(each.collect(kind) for each in others))
+        ended = [] if source is None else source.reports.of_exited(kind)
+        return [*(each for reports in found for each in reports), *ended]
 
     async def leave(self) -> None:
         """Report not ready from now on."""
@@ -275,9 +322,14 @@ class Supervisor:
         found: tuple[list[str], list[str]] = self.runtime.value
         return found
 
+    @property
+    def processes(self) -> list[ServerProcess]:
+        """All but this one."""
+        return [self.runtime, *self.front_ends]
+
     def report(self) -> dict[str, Any]:
         """The processes by name."""
-        return {each.name: each.report() for each in (self.runtime, *self.front_ends)}
+        return {each.name: each.report() for each in self.processes}
 
     async def stop(self, grace_secs: float, hurry: asyncio.Future[None]) -> int:
         """Accept nothing more, and let running requests end within ``grace_secs``, or until ``hurry``.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from interlingua.translator.admin.merging import Rules, first
 from interlingua.translator.admin.metrics import Family, Sample
 from interlingua.translator.serving.routing.route import Route
 
@@ -23,6 +24,10 @@ def reports(routes: Sequence[Route]) -> list[dict[str, Any]]:
         }
         for number, route in enumerate(routes, 1)
     ]
+
+
+MERGING: Rules = {"route": first, "match": first, "model": first}
+"""How the reports of two processes become one."""
 
 
 def families(routes: Sequence[Route]) -> Iterator[Family]:
