@@ -35,12 +35,15 @@ def inflate(coding: str, body: Buffer, limit: int | None, limits: DecodingLimits
     with ``limits``. Takes long for more than some hundred bytes; zlib releases the interpreter's lock.
 
     Raises MALFORMED for data that is truncated, followed by other bytes, or not in that coding; TOO_LARGE for
-    more bytes than a limit, naming its option in the details if it is one of ``limits``.
+    more bytes than a limit, naming its option in the details if it is one of ``limits``; OVERLOADED without
+    memory for them.
     """
     inflater = zlib.decompressobj(WINDOW_BITS[coding])
     most = most_inflated(len(body), limit, limits)
     try:
         plain = inflater.decompress(body, most + 1)
+    except MemoryError as fault:
+        raise InferenceError(ErrorCode.OVERLOADED, f"no memory for the {coding} body") from fault
     except zlib.error as fault:
         raise malformed(f"the body is not {coding} data: {fault}") from None
     if len(plain) > most:

@@ -76,6 +76,8 @@ class InFlightRequest:
         self._end(_code_of(failure))
         if not isinstance(failure, Exception):
             return False
+        if isinstance(failure, MemoryError):
+            failure = InferenceError(ErrorCode.OVERLOADED, "no memory for the request")
         error = (
             failure if isinstance(failure, InferenceError) else unforeseen(self.label.format(self.request))
         )

@@ -271,16 +271,21 @@ class _Connection(SharedReceiver):
                 self._begun += 1
                 if self._begun == TURN_REQUESTS:
                     self.end_turn()
-        except FrameError as fault:
+            space = self._frames.space
+        except (FrameError, MemoryError) as fault:
             facts = {"address": str(self._server.address), "peer": self._peer, "reason": str(fault)}
-            _log.debug("malformed bRPC, connection closed", extra={"facts": facts})
-            self._close()
+            malformed = isinstance(fault, FrameError)
+            _log.debug(
+                "malformed bRPC, connection closed" if malformed else "no memory for bRPC, connection closed",
+                extra={"facts": facts},
+            )
+            self._close()  # a frame that is not complete has no number to answer with
             return
         filled = self._frames.filled
         if self._held.grow(self._backlog.size + filled) is not None and filled > SMALL_BYTES:
-            self._close()  # a frame that is not complete has no number to answer with
+            self._close()
             return
-        self.direct = self._frames.space
+        self.direct = space
         self.turn.read(accepts)
 
     def _begin(self, frame: Frame) -> None:

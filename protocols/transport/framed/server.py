@@ -130,8 +130,14 @@ class _Connection(asyncio.BufferedProtocol):
         server.connections.add(self, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read into."""
-        return self._splitter.space()[:RECEIVE_BYTES]
+        """Where to read into. An error here would cut the connection."""
+        try:
+            space = self._splitter.space()
+        except MemoryError:
+            self._refuse_and_end(_no_memory())
+            self._go_on()
+            space = self._splitter.space()
+        return space[:RECEIVE_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what arrived."""
@@ -253,6 +259,8 @@ class _Connection(asyncio.BufferedProtocol):
                     self._turn.end()
         except FrameTooLargeError as fault:
             self._refuse_and_end(_too_large("message", fault.size, "request", self._server.max_request_bytes))
+        except MemoryError:
+            self._refuse_and_end(_no_memory())
         filled = self._splitter.filled
         error = self._held.grow(self._backlog.size + filled)
         if error is not None and filled > SMALL_BYTES:
@@ -354,6 +362,10 @@ class _Connection(asyncio.BufferedProtocol):
 
 def _stopping() -> InferenceError:
     return InferenceError(ErrorCode.UNAVAILABLE, "the server is stopping")
+
+
+def _no_memory() -> InferenceError:
+    return InferenceError(ErrorCode.OVERLOADED, "no memory for the message")
 
 
 def _too_large(what: str, size: int, side: str, limit: int) -> InferenceError:

@@ -73,8 +73,8 @@ class CompressedMessage:
         try:
             return inflate(self._coding, self._data, self._limit, limits)
         except InferenceError as fault:
-            if fault.code is ErrorCode.TOO_LARGE:
-                explained = "option" in fault.details
+            if fault.code in (ErrorCode.TOO_LARGE, ErrorCode.OVERLOADED):
+                explained = "option" in fault.details or fault.code is ErrorCode.OVERLOADED
                 raise MessageError(RESOURCE_EXHAUSTED, fault.message, explained=explained) from None
             raise MessageError(INTERNAL, f"Decompression failed: {fault.message}") from None
 

@@ -121,12 +121,8 @@ class HttpConnection(BodyReceiver):
             self._transport.abort()
         elif self._request is None:
             self._end()
-        elif self._request.rest is None:
-            self._refuse(self._request, stalled(self._settings.timeouts.body_secs))
         else:
-            error = stalled(self._settings.timeouts.body_secs)
-            self._early = self._settings.handler.refuse(self._request, error)
-            self._stop_body(error)
+            self._fail_body(self._request, stalled(self._settings.timeouts.body_secs))
 
     def drain(self) -> None:
         """Close if idle; else the next answer does."""

@@ -67,13 +67,23 @@ class BodyReceiver(asyncio.Protocol):
             return
         if headers.expects_continue:  # RFC 9110, 10.1.1
             self._transport.write(_CONTINUE)
-        if self._reader.missing >= DIRECT_BYTES:
+        if self._reader.missing >= DIRECT_BYTES and self._has_space(request):
             self._direct = True
             self._transport.set_protocol(DirectBody(self))
 
     def body_buffer(self) -> memoryview:
         """See ``BodyOwner``."""
         return self._reader.body_buffer()
+
+    def _has_space(self, request: HttpRequest) -> bool:
+        """Whether there is memory for the next bytes; else ``request`` is refused. Where they are received,
+        an error would cut the connection."""
+        try:
+            self._reader.body_buffer()
+        except MemoryError as fault:
+            self._fail_body(request, broken_body(fault))
+            return False
+        return True
 
     def body_received(self, count: int) -> None:
         """See ``BodyOwner``."""
@@ -88,6 +98,8 @@ class BodyReceiver(asyncio.Protocol):
         if reader.state is not BODY:
             self._end_direct()
             self._expires = math.inf
+        elif not self._has_space(request):
+            return
         if self._arriving is not None:
             self._serve_early(request, self._arriving)
         elif reader.state is not BODY:
@@ -125,7 +137,7 @@ class BodyReceiver(asyncio.Protocol):
         try:
             size = reader.read_body(data)
         except (BodyError, MemoryError) as fault:
-            self._refuse(request, broken_body(fault))
+            self._fail_body(request, broken_body(fault))
             return
         if reader.state is BODY and reader.pending:
             self._turn.end()
@@ -163,6 +175,14 @@ class BodyReceiver(asyncio.Protocol):
         if self._early is None:
             self._early = self._settings.handler.refuse(request, error)
         self._answer_early()
+
+    def _fail_body(self, request: HttpRequest, error: InferenceError) -> None:
+        """Answer ``request`` with ``error``, also if it is served while its body arrives."""
+        if request.rest is None:
+            self._refuse(request, error)
+        else:
+            self._early = self._settings.handler.refuse(request, error)
+            self._stop_body(error)
 
     def _answer_early(self) -> None:
         """Answer before the body has arrived, and read no more of it."""

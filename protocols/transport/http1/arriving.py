@@ -12,6 +12,7 @@ from collections.abc import Callable
 from interlingua.protocols.transport.http1.body import SizedBody
 from interlingua.protocols.transport.received import unfilled
 from interlingua.protocols.wire import Buffer
+from interlingua.schemas import ErrorCode, InferenceError
 
 STREAMED_BYTES = 1 << 18
 """Larger bodies may leave before they have arrived."""
@@ -144,9 +145,12 @@ class ArrivingBody:
     async def whole(self) -> Buffer:
         """The first bytes and the rest in one buffer, once all is here. Raises as the pieces."""
         whole = self._whole = SizedBody(self._total)
-        whole.feed(self._first, 0)
-        while (piece := self._take()) is not None:
-            whole.feed(piece, 0)
+        try:
+            whole.feed(self._first, 0)
+            while (piece := self._take()) is not None:
+                whole.feed(piece, 0)
+        except MemoryError as fault:
+            raise InferenceError(ErrorCode.OVERLOADED, "no memory for the request body") from fault
         while not whole.complete:
             if self._fault is not None:
                 raise self._fault

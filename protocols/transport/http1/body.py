@@ -22,6 +22,10 @@ _JOINED_BYTES = 1 << 16
 _RESERVED_BYTES = 64 << 20
 """How much is reserved at first; a larger body is copied as it grows."""
 
+_SPARE_BYTES, _CHECK_BYTES = 16 << 20, 4 << 20
+"""The memory that must be left while a body grows in pieces, and how often that is checked: the event
+loop would cut the connection if its own allocations were the first to fail."""
+
 _COPIED_BYTES = 1 << 14
 """Up to this size a copy of a body costs less than a view, and keeps nothing else in memory."""
 
@@ -131,11 +135,15 @@ class _Pieces:
     def __init__(self) -> None:
         self._parts: list[bytes | bytearray] = []
         self.size = 0
+        self._checked = _CHECK_BYTES
 
     def add(self, piece: bytes | bytearray) -> None:
-        """Append ``piece``."""
+        """Append ``piece``. Raises ``MemoryError``."""
         parts = self._parts
         self.size += len(piece)
+        if self.size > self._checked:
+            self._checked = self.size + _CHECK_BYTES
+            np.empty(_SPARE_BYTES, np.uint8)  # reserved, not touched, and freed at once
         if len(piece) >= _JOINED_BYTES:
             parts.append(piece)
         elif parts and len(parts[-1]) < _JOINED_BYTES:
