@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from interlingua.protocols.transport.turns import RECEIVE_BYTES, TURN_BYTES, Turn
+from interlingua.protocols.transport.turns import RECEIVE_BYTES, Turn
 from interlingua.protocols.wire import Buffer
 
 SHARED_BYTES = RECEIVE_BYTES
@@ -34,7 +34,6 @@ class SharedReceiver(asyncio.BufferedProtocol):
     def __init__(self, space: memoryview) -> None:
         self._space = space
         self._room = space[:_COPIED_BYTES]
-        self._turn_bytes = 0
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """See ``asyncio.BufferedProtocol``."""
@@ -50,10 +49,7 @@ class SharedReceiver(asyncio.BufferedProtocol):
         else:
             self._room = self._space
             self.data_received(self._space[:nbytes])
-        self._turn_bytes += nbytes
-        if self._turn_bytes >= TURN_BYTES:
-            self._turn_bytes = 0
-            self.turn.end()
+        self.turn.received(nbytes)
 
     def end_turn(self) -> None:
         """More has arrived than is handled at once."""

@@ -24,13 +24,14 @@ TURN_MESSAGES = 8
 """How many messages of a stream, which wait already, are taken at once."""
 
 TURN_BYTES = 1 << 20
-"""How many bytes it receives at once: as long, where they are only received."""
+"""How many bytes it receives at once while no other connection waits."""
 
 RECEIVE_BYTES = 1 << 18
-"""How many bytes it receives with one system call. An event loop receives once from every connection that has
-input before it goes on: with all that a socket holds, a hundred connections would take a second."""
+"""How many bytes it receives with one system call, and at once while others wait. An event loop receives once
+from every connection that has input before it goes on: with all that a socket holds, a hundred connections
+would take a second."""
 
-SMALL_BYTES = 1 << 14
+COUNTED_BYTES = 1 << 14
 """What arrives at once counts only above this size."""
 
 _TURN_CONNECTIONS = 2
@@ -44,6 +45,10 @@ class LoopTurns:
         self._loop = loop
         self._waiting: deque[Callable[[], None]] = deque()
         self._scheduled = False
+
+    def bytes_at_once(self) -> int:
+        """How many bytes a connection receives in its turn."""
+        return RECEIVE_BYTES if self._waiting else TURN_BYTES
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call ``go_on`` in one of the next turns of the loop, when those before it have been called."""
@@ -88,7 +93,7 @@ class Turn:
     """Pauses and resumes reading from ``transport``. It is read as long as its owner wants input
     (:meth:`read`) and does not wait for its turn (:meth:`end`), when ``go_on`` is called."""
 
-    __slots__ = ("_go_on", "_transport", "_turns", "_wanted", "reading", "waiting")
+    __slots__ = ("_go_on", "_received", "_transport", "_turns", "_wanted", "reading", "waiting")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, go_on: Callable[[], None]
@@ -98,6 +103,14 @@ class Turn:
         self._turns = turns_of(loop)
         self._wanted = self.reading = True
         self.waiting = False
+        self._received = 0
+
+    def received(self, count: int) -> None:
+        """``count`` bytes have arrived, which end the turn if they are enough."""
+        self._received += count
+        if self._received >= self._turns.bytes_at_once():
+            self._received = 0
+            self.end()
 
     def read(self, wanted: bool) -> None:
         """Whether the owner wants input."""

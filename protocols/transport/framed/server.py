@@ -30,7 +30,7 @@ from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
-from interlingua.protocols.transport.turns import RECEIVE_BYTES, TURN_BYTES, TURN_REQUESTS, Turn
+from interlingua.protocols.transport.turns import COUNTED_BYTES, RECEIVE_BYTES, TURN_REQUESTS, Turn
 from interlingua.protocols.transport.writes import write_pieces
 from interlingua.protocols.wire import Buffer, FramedHandler, FramedRequest
 from interlingua.schemas import Context, ErrorCode, InferenceError
@@ -110,7 +110,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._calls: deque[_Call] = deque()
         self._fresh = True
         self._half_closed = self._ending = False
-        self._begun = self._received = 0  # messages and bytes in this turn
+        self._begun = 0  # messages in this turn
         self._timer: asyncio.TimerHandle | None = None
 
     # called by the event loop
@@ -145,9 +145,8 @@ class _Connection(asyncio.BufferedProtocol):
         if self._ending:
             return  # input is read and thrown away
         self._splitter.received(nbytes)
-        self._received += nbytes
-        if self._received >= TURN_BYTES:
-            self._turn.end()
+        if nbytes > COUNTED_BYTES:
+            self._turn.received(nbytes)
         if self._fresh and not self._is_framed():
             return
         self._go_on()
@@ -228,7 +227,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def _begin_turn(self) -> None:
         """It is this connection's turn again."""
-        self._begun = self._received = 0
+        self._begun = 0
         self._go_on()
 
     def _go_on(self) -> None:

@@ -19,7 +19,7 @@ from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reply_headers import ReplyHeaders
 from interlingua.protocols.transport.http1.reply_reader import BODY, IDLE, ReplyReader
 from interlingua.protocols.transport.sockets import send_at_once
-from interlingua.protocols.transport.turns import SMALL_BYTES, TURN_BYTES, Turn
+from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn
 from interlingua.protocols.transport.writes import JOINED_BYTES, write_pieces
 from interlingua.protocols.wire import BodyRest, Buffer, Prefix
 
@@ -60,7 +60,6 @@ class HttpClientConnection(asyncio.Protocol):
         self._fault: Exception | None = None  # what ended the connection
         self._writable: asyncio.Future[None] | None = None
         self._sending: asyncio.Task[None] | None = None
-        self._received = 0  # in this turn
         self._busy = self._streamed = self._direct = self._held = False
         self._prefix: Prefix | None = None
         self._first = 0  # how much of _arriving has to be here
@@ -96,15 +95,8 @@ class HttpClientConnection(asyncio.Protocol):
             self._advance()
         if reader.pending:
             self._turn.end()
-        if len(data) > SMALL_BYTES:
-            self._count(len(data))
-
-    def _count(self, received: int) -> None:
-        """End the turn after so many bytes."""
-        self._received += received
-        if self._received >= TURN_BYTES:
-            self._received = 0
-            self._turn.end()
+        if len(data) > COUNTED_BYTES:
+            self._turn.received(len(data))
 
     def _begin_turn(self) -> None:
         """It is this connection's turn again."""
@@ -148,7 +140,7 @@ class HttpClientConnection(asyncio.Protocol):
     def body_received(self, count: int) -> None:
         """See ``BodyOwner``."""
         self.reader.body_filled(count)
-        self._count(count)
+        self._turn.received(count)
         if self.reader.complete or self._arriving is not None:
             self._advance()
 

@@ -29,7 +29,7 @@ from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED
 from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.load import BodyLoad
 from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
-from interlingua.protocols.transport.turns import SMALL_BYTES, Turn
+from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn
 from interlingua.protocols.wire import NO_PARAMS, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import CancelToken, Context, InferenceError
 
@@ -78,8 +78,8 @@ class HttpConnection(BodyReceiver):
         elif state is not CLOSED:  # then it is thrown away, so that the client gets to its answer
             reader.receive(data)
             self._turn.read(False)
-        if len(data) > SMALL_BYTES:
-            self._count(len(data))
+        if len(data) > COUNTED_BYTES:
+            self._turn.received(len(data))
 
     def eof_received(self) -> bool:
         """The client has closed its side. Whether the connection stays open, for an answer and no longer."""
@@ -289,7 +289,7 @@ class HttpConnection(BodyReceiver):
 
     def _end(self) -> None:
         """Close the connection; first let a client that is still sending read its answer, which an immediate
-        close would reset (RFC 9112, 9.6)."""
+        close would reset (RFC 9112, 9.6). What a flood sends meanwhile stays in the socket."""
         reader = self._reader
         if reader.state is CLOSED:
             return
@@ -303,7 +303,7 @@ class HttpConnection(BodyReceiver):
             return
         self._transport.write_eof()
         self._timer = self._loop.call_later(self._settings.linger_secs, self._transport.close)
-        self._turn.read(True)
+        self._turn.read(not self._flooded)
 
     def _give_up(self) -> None:
         """The time of a half-closed client is over. Only a write would show whether it still reads."""

@@ -12,11 +12,11 @@ from time import monotonic
 from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
 from interlingua.protocols.transport.http.engine import Settings, broken_body, request_too_large
 from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, ArrivingBody
-from interlingua.protocols.transport.http1.body import BodyError
+from interlingua.protocols.transport.http1.body import BodyError, SmallChunksError
 from interlingua.protocols.transport.http1.headers import RequestHeaders
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, RequestReader
 from interlingua.protocols.transport.load import BodyLoad
-from interlingua.protocols.transport.turns import TURN_BYTES, Turn
+from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import InferenceError
 
@@ -38,10 +38,10 @@ class BodyReceiver(asyncio.Protocol):
         self._reader = RequestReader(settings.accept_te_with_length)
         self._request: HttpRequest | None = None
         self._early: HttpAnswer | None = None
-        self._received = 0  # in this turn
         self._arriving: ArrivingBody | None = None  # the body of a request that need not be complete
         self._prefix = 0  # how much of that has to be here
         self._direct = False
+        self._flooded = False  # the body has too many small chunks
 
     def _wake(self) -> None:
         """Have the task answer the request."""
@@ -94,7 +94,7 @@ class BodyReceiver(asyncio.Protocol):
             return
         self._expires = monotonic() + self._settings.timeouts.body_secs
         reader.body_filled(count)
-        self._count(count)
+        self._turn.received(count)
         if reader.state is not BODY:
             self._end_direct()
             self._expires = math.inf
@@ -137,6 +137,7 @@ class BodyReceiver(asyncio.Protocol):
         try:
             size = reader.read_body(data)
         except (BodyError, MemoryError) as fault:
+            self._flooded = isinstance(fault, SmallChunksError)
             self._fail_body(request, broken_body(fault))
             return
         if reader.state is BODY and reader.pending:
@@ -157,13 +158,6 @@ class BodyReceiver(asyncio.Protocol):
         elif reader.state is ANSWERING:
             request.body = reader.body
             self._wake()
-
-    def _count(self, received: int) -> None:
-        """End the turn after so many bytes."""
-        self._received += received
-        if self._received >= TURN_BYTES:
-            self._received = 0
-            self._turn.end()
 
     def _begin_turn(self) -> None:
         """It is this connection's turn again."""

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from interlingua.protocols.transport import received, turns
+from interlingua.protocols.transport import turns
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.clients import client_of
 from interlingua.protocols.transport.direct_body import DirectBody
 from interlingua.protocols.transport.framed import server as framed_server
 from interlingua.protocols.transport.framed.splitter import FrameSplitter
 from interlingua.protocols.transport.h2 import frame_reader
-from interlingua.protocols.transport.http import client_connection, receiving
 from interlingua.protocols.transport.http1 import body as http1_body
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
-from interlingua.protocols.transport.turns import RECEIVE_BYTES, Turn
+from interlingua.protocols.transport.turns import RECEIVE_BYTES, TURN_BYTES, Turn
 from interlingua.protocols.wire import BrpcRequest, GrpcRequest, HttpCall
 from tests.protocols.transport.brpc.test_server import serving
 from tests.protocols.transport.framed.test_server import FramedEcho
@@ -110,6 +109,21 @@ async def test_connections_go_on_in_order_and_few_in_each_turn_of_the_loop() -> 
     assert most == turns._TURN_CONNECTIONS
 
 
+async def test_a_turn_has_fewer_bytes_while_another_connection_waits() -> None:
+    alone, other = Owner(1, []), Owner(1, [])
+    alone.turn.received(TURN_BYTES - 1)
+    assert not alone.turn.waiting
+    alone.turn.received(1)
+    assert alone.turn.waiting
+    other.turn.received(RECEIVE_BYTES - 1)
+    assert not other.turn.waiting
+    other.turn.received(1)
+    assert other.turn.waiting
+    await turned(1)
+    other.turn.received(TURN_BYTES - 1)
+    assert not other.turn.waiting
+
+
 async def test_a_connection_that_fails_does_not_stop_the_others() -> None:
     loop, failed = asyncio.get_running_loop(), []
     loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
@@ -129,8 +143,8 @@ async def test_a_connection_that_fails_does_not_stop_the_others() -> None:
 async def test_nothing_is_lost_where_every_turn_ends_early(
     monkeypatch: pytest.MonkeyPatch, transport: str
 ) -> None:
-    for module in (received, client_connection, receiving, framed_server):
-        monkeypatch.setattr(module, "TURN_BYTES", 1)
+    for name in ("TURN_BYTES", "RECEIVE_BYTES"):
+        monkeypatch.setattr(turns, name, 1)
     for module in (frame_reader, http1_body):
         monkeypatch.setattr(module, "TURN_FRAMES", 1)
     async with serving() as here:

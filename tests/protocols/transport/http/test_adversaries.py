@@ -11,7 +11,7 @@ import struct
 import pytest
 
 from interlingua.protocols.transport.http.server import HttpServer
-from interlingua.protocols.transport.http1.body import SizedBody
+from interlingua.protocols.transport.http1.body import SMALL_CHUNKS, SizedBody
 from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import HttpAnswer
 from tests.protocols.transport.peers import HttpEcho, RawHttp, post, serving, stalling
@@ -126,6 +126,14 @@ class TestManyAtOnce:
                 await asyncio.sleep(0)
             assert (await one.post("/one")).status == 200
             assert len(handler.served) < 1500
+
+    async def test_no_more_is_read_of_a_flood_that_was_refused(self) -> None:
+        async with serving(HttpEcho(), linger_secs=60) as server, RawHttp.to(server.address) as peer:
+            peer.writer.write(CHUNKED + b"1\r\nx\r\n" * (SMALL_CHUNKS + 50_000))
+            assert (await peer.reply()).status == 400
+            peer.writer.write(bytes(32 * MIB))
+            await asyncio.sleep(0.3)
+            assert peer.writer.transport.get_write_buffer_size() > 8 * MIB
 
     async def test_all_are_answered_that_came_before_the_end(self) -> None:
         async with serving(HttpEcho()) as server, RawHttp.to(server.address) as peer:
