@@ -26,6 +26,9 @@ NO_PARAMS: Mapping[str, str] = {}
 """No named segments, or no headers. Never changed."""
 
 
+NO_CONTEXT = Context()
+"""The context of a call that is not prepared yet. Never changed."""
+
 Prefix = Callable[[Mapping[str, str]], int | None]
 """How many bytes of a large body precede its tensors, at most a few KiB, by its headers; None if it must be
 complete."""
@@ -104,7 +107,7 @@ class HttpCall:
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     parts: Sequence[Buffer] = ()
-    context: Context = field(default_factory=Context)
+    context: Context = field(default_factory=lambda: NO_CONTEXT)
     repeatable: bool = False
     rest: AsyncIterator[Buffer] | None = None
     length: int | None = None
@@ -276,7 +279,7 @@ class FramedCall:
     aligned in a message may count from its size; ``repeatable`` is that of an ``HttpCall``."""
 
     parts: Sequence[Buffer] = ()
-    context: Context = field(default_factory=Context)
+    context: Context = field(default_factory=lambda: NO_CONTEXT)
     repeatable: bool = False
     ascii_headers: ClassVar[bool] = False
 

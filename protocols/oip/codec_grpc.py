@@ -43,7 +43,7 @@ from interlingua.protocols.oip.long_messages import LONG_BYTES, shortened
 from interlingua.protocols.oip.typed_contents import read_contents
 from interlingua.protocols.protobuf_message import parse, split_off, unparsable
 from interlingua.protocols.protobuf_wire import in_parts, interleaved, join_parts, leads, split
-from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.protocols.wire import NO_CONTEXT, NO_PARAMS, Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     Datatype,
     InferRequest,
@@ -185,7 +185,7 @@ def encode_call(
 def _call(pieces: list[Buffer]) -> GrpcRequest:
     """The call with a message of ``pieces``."""
     message, parts = in_parts(pieces)
-    return GrpcRequest(METHOD, message, parts=parts)
+    return GrpcRequest(METHOD, message, NO_PARAMS, NO_CONTEXT, parts)
 
 
 @reader

@@ -29,7 +29,7 @@ from interlingua.protocols.oip.long_messages import LONG_BYTES
 from interlingua.protocols.protobuf_message import parse, split_off
 from interlingua.protocols.protobuf_wire import join_parts
 from interlingua.protocols.repeated_messages import RepeatedMessages
-from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.protocols.wire import NO_PARAMS, Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     Datatype,
     InferenceError,
@@ -137,7 +137,7 @@ def _call(opened: Opened[GrpcAnswer], names: PassthroughNames) -> GrpcRequest:
     if opened.model != names.remote or names.inputs or names.outputs:
         message, parts = renamed_request(head, raws, message, names)
     # the context is replaced before the call: a new one would cost more
-    return GrpcRequest(METHOD, message, {}, request.context, parts)
+    return GrpcRequest(METHOD, message, NO_PARAMS, request.context, parts)
 
 
 def renamed_request(

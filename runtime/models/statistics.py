@@ -14,7 +14,6 @@ from typing import NamedTuple
 from interlingua.schemas import ErrorCode, InferenceError, InferHeads, InferRequest, Signature
 from interlingua.schemas.status import (
     LATENCY_BOUNDS_NS,
-    Duration,
     ExecutionStatistics,
     RequestStatistics,
     VersionStatistics,
@@ -67,20 +66,27 @@ def count_success(
     input_ns, ran, taken = ready - began + gathering, ended - started - gathering, done - ended
     counted.inference_count += size
     counted.last_inference_ms = time.time_ns() // 1_000_000
-    # Latencies.add and Duration.add, inlined
+    # Latencies.add and Duration.add, inlined here and below
     latencies = counted.latencies
     latencies.counts[bisect_left(LATENCY_BOUNDS_NS, done - began)] += 1
     latencies.ns += done - began
-    spent: list[tuple[Duration, int]] = []
     requests = counted.by_batch_size.get(size) or _of_size(counted, size)
     if requests is not None:
-        spent += (
-            (requests.success, done - began),
-            (requests.compute_input, input_ns),
-            (requests.queue, started - ready),
-            (requests.compute_infer, ran),
-            (requests.compute_output, taken),
-        )
+        spent = requests.success
+        spent.count += 1
+        spent.ns += done - began
+        spent = requests.compute_input
+        spent.count += 1
+        spent.ns += input_ns
+        spent = requests.queue
+        spent.count += 1
+        spent.ns += started - ready
+        spent = requests.compute_infer
+        spent.count += 1
+        spent.ns += ran
+        spent = requests.compute_output
+        spent.count += 1
+        spent.ns += taken
     if execution is None or not execution.counted:
         rows = size
         if execution is not None:
@@ -88,14 +94,15 @@ def count_success(
         counted.execution_count += 1
         runs = counted.executions.get(rows) or _of_rows(counted, rows)
         if runs is not None:
-            spent += (
-                (runs.compute_input, input_ns),
-                (runs.compute_infer, ran),
-                (runs.compute_output, taken),
-            )
-    for duration, ns in spent:
-        duration.count += 1
-        duration.ns += ns
+            spent = runs.compute_input
+            spent.count += 1
+            spent.ns += input_ns
+            spent = runs.compute_infer
+            spent.count += 1
+            spent.ns += ran
+            spent = runs.compute_output
+            spent.count += 1
+            spent.ns += taken
 
 
 def count_hit(counted: VersionStatistics | None, size: int, began: int, looked: int) -> None:

@@ -6,14 +6,13 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from dataclasses import fields
 from functools import cached_property, partial
-from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, StreamPassthrough, UpstreamCall
 from interlingua.protocols.wire import HttpReply
 from interlingua.runtime.upstream.forwarding import Forwarding
+from interlingua.runtime.upstream.kinds import EVERYWHERE, FLAVORED, HARMLESS, INFERENCE
 from interlingua.runtime.upstream.message_size import nbytes_of
 from interlingua.runtime.upstream.pool import Attempt, Gate, Member, Pool, unanswered
 from interlingua.runtime.upstream.pool.probes import Probe
@@ -37,31 +36,8 @@ T = TypeVar("T")
 
 _END: Any = object()
 
-_of_context = attrgetter(*[each.name for each in fields(Context) if each.name != "deadline"])
-# a third of the time of dataclasses.replace
-
-_INFERENCE = frozenset({Operation.INFER, Operation.INFER_STREAM})
-"""Operations that the gate limits."""
-
-_FLAVORED = frozenset({Operation.INFER, Operation.INFER_STREAM, Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
-"""Operations with another form on some servers."""
-
-_HARMLESS = frozenset(
-    {
-        Operation.LIVE,
-        Operation.READY,
-        Operation.MODEL_READY,
-        Operation.SERVER_METADATA,
-        Operation.MODEL_METADATA,
-        Operation.MODEL_CONFIG,
-        Operation.STATISTICS,
-        Operation.REPOSITORY_INDEX,
-    }
-)
-"""Operations that only read: after a failure another server may get the same call."""
-
-_EVERYWHERE = frozenset({Operation.MODEL_LOAD, Operation.MODEL_UNLOAD})
-"""Operations for every server, so that all stay alike."""
+_TICK_SECS = 1e-3
+"""Calls of a millisecond share a deadline."""
 
 
 class Upstream:
@@ -94,7 +70,13 @@ class Upstream:
         self._label = f"upstream '{name}': "
         self._client_label = self._label if named else ""
         self._timeout = request_timeout_secs
+        self._limit, self._limit_deadline = Context(), 0.0
         self._flavors: Mapping[str, Calls] = flavors or {}
+        self.passthrough: Passthrough[Any, Any, Any] | None = None
+        """None until the first inference has found the flavor, which may have other calls."""
+        self.stream_passthrough: StreamPassthrough[Any, Any, Any] | None = None
+        """The same for streams."""
+        self._offer_passthrough()
         self._shared: dict[SharedReply[Any], SharedValue[Any]] = {}
         self._forwarding = forwarding or Forwarding()
         self.unloaded: set[str] = set()
@@ -119,7 +101,7 @@ class Upstream:
         try:
             if call.shared is not None:
                 return await self._call_shared(operation, call, call.shared, argument)
-            if operation in _EVERYWHERE:
+            if operation in EVERYWHERE:
                 return await self._call_everywhere(call, argument, self._bounded(context))
             if call.unnamed:
                 argument = naming_all(argument, signature)
@@ -138,35 +120,27 @@ class Upstream:
             raise
 
     @property
-    def passthrough(self) -> Passthrough[Any, Any, Any] | None:
-        """None until the first inference has found the flavor, which may have other calls."""
-        call = self._calls.get(Operation.INFER)
-        return None if call is None or self._flavors else call.passthrough
-
-    @property
     def relays(self) -> bool:
         """See ``HttpClient``."""
         return all(member.client.relays for member in self.pool.members)
 
-    @property
-    def stream_passthrough(self) -> StreamPassthrough[Any, Any, Any] | None:
-        """As :attr:`passthrough`, for streams."""
-        call = self._calls.get(Operation.INFER_STREAM)
-        return None if call is None or self._flavors else call.stream_passthrough
-
-    async def forward(self, request: Any, context: Context, read: Callable[[Any], T]) -> T:
+    def forward(self, request: Any, context: Context, read: Callable[[Any], T]) -> Coroutine[Any, Any, T]:
         """The result of ``read`` on the reply to ``request``, an inference. Raises as :meth:`call` does."""
         if self._flavors or not self.pool.watched:
-            await self._call(Operation.INFER, context)
+            return self._forward_first(request, context, read)
         try:
             self._prepare(request, context)
-            attempt = Attempt(self.pool, pins=context.pins)
-            if self.gate is None:
-                return await self._send_attempts(attempt, request, read)
-            return await self._send_gated(self.gate, attempt, request, read)
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
+        attempt = Attempt(self.pool, pins=context.pins)
+        if self.gate is None:
+            return self._send_attempts(attempt, request, read)
+        return self._send_gated(self.gate, attempt, request, read)
+
+    async def _forward_first(self, request: Any, context: Context, read: Callable[[Any], T]) -> T:
+        await self._call(Operation.INFER, context)
+        return await self.forward(request, context, read)
 
     def response(self, request: InferRequest, signature: Signature | None, reply: Any) -> InferResponse:
         """The response in the ``reply`` to an inference that was forwarded, which is ``request`` decoded.
@@ -184,34 +158,42 @@ class Upstream:
         read: Callable[[Any], T],
     ) -> Coroutine[Any, Any, T]:
         """The result of ``read`` on the reply to ``message``; see :meth:`call`."""
-        attempt = Attempt(self.pool, request, operation in _HARMLESS)
-        if self.gate is None or operation not in _INFERENCE:
+        attempt = Attempt(self.pool, request, operation in HARMLESS)
+        if self.gate is None or operation not in INFERENCE:
             return self._send_attempts(attempt, message, read)
         return self._send_gated(self.gate, attempt, message, read)
 
     async def _send_gated(self, gate: Gate, attempt: Attempt, message: Any, read: Callable[[Any], T]) -> T:
-        async with gate.passing(self.name, nbytes_of(message), message.context.deadline):
-            return await self._send_attempts(attempt, message, read)
+        try:
+            async with gate.passing(self.name, nbytes_of(message), message.context.deadline):
+                return await self._send_attempts(attempt, message, read)
+        except InferenceError as error:
+            error.origin = error.origin or self.name
+            raise
 
     async def _send_attempts(self, attempt: Attempt, message: Any, read: Callable[[Any], T]) -> T:
-        while True:
-            with attempt as client:
-                try:
-                    reply = await client.send(message)
-                except InferenceError as error:
-                    error.message = f"{self._client_label}{error.message}"
-                    raise
-                if reply.rest is not None:
-                    return await self._read_arriving(attempt, message, reply, read)
-                try:  # _read, inlined
+        try:
+            while True:
+                with attempt as client:
                     try:
-                        return read(reply)
-                    except OffloadRequired as required:
-                        return await required.offloader.run(self.limits, read, reply)
-                except InferenceError as error:
-                    if error.code is ErrorCode.BAD_UPSTREAM:
-                        error.message = f"{self._label}{error.message}"
-                    raise
+                        reply = await client.send(message)
+                    except InferenceError as error:
+                        error.message = f"{self._client_label}{error.message}"
+                        raise
+                    if reply.rest is not None:
+                        return await self._read_arriving(attempt, message, reply, read)
+                    try:  # _read, inlined
+                        try:
+                            return read(reply)
+                        except OffloadRequired as required:
+                            return await required.offloader.run(self.limits, read, reply)
+                    except InferenceError as error:
+                        if error.code is ErrorCode.BAD_UPSTREAM:
+                            error.message = f"{self._label}{error.message}"
+                        raise
+        except InferenceError as error:
+            error.origin = error.origin or self.name
+            raise
 
     async def _read_arriving(
         self, attempt: Attempt, message: Any, reply: HttpReply, read: Callable[[Any], T]
@@ -345,7 +327,7 @@ class Upstream:
     async def _call(self, operation: Operation, context: Context | None) -> UpstreamCall[Any, Any]:
         if not self.pool.watched:
             await self.pool.watch(self.name, self._probe)
-        if self._flavors and operation in _FLAVORED:
+        if self._flavors and operation in FLAVORED:
             await self._find_flavor(context)
         call = self._calls.get(operation)
         if call is None:
@@ -364,13 +346,14 @@ class Upstream:
             forwarding.of_our_own(message)
 
     def _bounded(self, context: Context | None) -> Context:
-        """The caller's context with the earlier of its deadline and the upstream's limit."""
+        """A context with the earlier of the caller's deadline and the upstream's limit: clients read nothing
+        else of it."""
         deadline = time.monotonic() + self._timeout
-        if context is None:
-            return Context(deadline)
-        if context.deadline is not None and context.deadline <= deadline:
+        if context is not None and context.deadline is not None and context.deadline <= deadline:
             return context
-        return Context(deadline, *_of_context(context))
+        if deadline - self._limit_deadline > _TICK_SECS:
+            self._limit_deadline, self._limit = deadline, Context(deadline)
+        return self._limit
 
     def offers(self, operation: Operation) -> bool:
         return operation in self._calls
@@ -395,8 +378,17 @@ class Upstream:
                 self._flavors = flavors
                 raise
             # a server without metadata is not one of the known flavors
+            self._offer_passthrough()
             return
         self._calls = flavors.get(answer.name, self._calls)
+        self._offer_passthrough()
+
+    def _offer_passthrough(self) -> None:
+        if self._flavors:
+            return
+        infer, stream = self._calls.get(Operation.INFER), self._calls.get(Operation.INFER_STREAM)
+        self.passthrough = None if infer is None else infer.passthrough
+        self.stream_passthrough = None if stream is None else stream.stream_passthrough
 
     @cached_property
     def _probe(self) -> Probe | None:

@@ -63,7 +63,8 @@ class Counting(Upstream):
 class Decoding(Counting):
     """An upstream to which nothing passes through."""
 
-    passthrough = None  # type: ignore[assignment]
+    def _offer_passthrough(self) -> None:
+        """Nothing passes."""
 
 
 @dataclass

@@ -86,6 +86,13 @@ class Dispatch:
     _drawn: str = ""
     _fallen_back: Route | None = None
 
+    async def split_version(self) -> None:
+        """Split the text that names the model and perhaps a version."""
+        router, key = self.router, self.key
+        named = await router.joined(key.model)
+        key.model, key.version = named.name, named.version
+        self.candidates = router.candidates(key) if router.routes else ()
+
     async def pass_through(self, observers: tuple[Observer, ...], copies: PassedCopies) -> Any:
         """The answer, in the caller's form, if the target takes the message undecoded; else None. A copy for
         those of ``observers`` that choose the request goes to ``copies``."""

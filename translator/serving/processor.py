@@ -78,7 +78,9 @@ class RequestProcessor:
         began, failed = time.monotonic_ns(), True
         try:
             # targets themselves observe the deadline in the context
-            dispatch = await self._dispatch(opened, binding, context)
+            dispatch = self._dispatch(opened, binding, context)
+            if binding.capability.joined_versions:
+                await dispatch.split_version()
             answer = None
             if action.passthrough is not None and not dispatch.parameters:
                 answer = await dispatch.pass_through(self.service.observers, self.service.copies)
@@ -111,7 +113,9 @@ class RequestProcessor:
     ) -> AsyncGenerator[StreamItem[Any], None]:
         """Every answer to an INFER_STREAM, and whether it is the last. Raises ``InferenceError`` before the
         first answer; encodes a later failure as an answer."""
-        dispatch = await self._dispatch(opened, binding, context)
+        dispatch = self._dispatch(opened, binding, context)
+        if binding.capability.joined_versions:
+            await dispatch.split_version()
         passes = opened.action.stream_passthrough is not None
         if passes and not (self.service.observers or dispatch.parameters):
             passed = False
@@ -257,17 +261,14 @@ class RequestProcessor:
                 if (close := getattr(responses, "aclose", None)) is not None:
                     await close()
 
-    async def _dispatch(self, opened: Opened[Any], binding: Binding, context: Context) -> Dispatch:
+    def _dispatch(self, opened: Opened[Any], binding: Binding, context: Context) -> Dispatch:
         if self.restricts_inference:
             self.authorization.admit("inference", context)
         router = self.service.router
-        model, version = opened.model or self.default_model, opened.version
+        model = opened.model or self.default_model
         if not model:
             raise self._unnamed()
-        if binding.capability.joined_versions:
-            named = await router.joined(model)
-            model, version = named.name, named.version
-        key = RouteKey(model, binding.dialect, self.listener, version, context.headers)
+        key = RouteKey(model, binding.dialect, self.listener, opened.version, context.headers)
         chosen = self.header_parameters
         parameters = None if chosen is None else chosen.of(context.headers)
         candidates = router.candidates(key) if router.routes else ()

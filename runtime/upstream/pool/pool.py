@@ -171,7 +171,7 @@ class Attempt:
         self._request = request if request is not None and request.sequence is not None else None
         self._pins = pins if request is None else request.context.pins
         self._harmless = harmless
-        self._tried: list[Member] = []
+        self._tried: tuple[Member, ...] = ()
         self._failure: InferenceError | None = None
         self.member: Member
         self._trial = False
@@ -182,6 +182,8 @@ class Attempt:
             member = pool.home(request, self._tried)
         elif self._pins is not None:
             member = pool.pinned(self._pins, self._tried)
+        elif len(pool.members) == 1 and not self._tried and not pool.members[0].open:
+            member = pool.members[0]  # Pool.choose, inlined
         else:
             member = pool.choose(self._tried)
         if member is None:
@@ -204,7 +206,7 @@ class Attempt:
         if isinstance(error, InferenceError):
             self._judge(error)
         if isinstance(error, ConnectionFailedError) and (self._harmless or not error.sent):
-            self._tried.append(member)
+            self._tried = (*self._tried, member)
             self._failure = error
             return True
         return False

@@ -92,7 +92,7 @@ async def both(
 
             monkeypatch.setattr(upstream, "forward", forward)
         else:
-            monkeypatch.setattr(Upstream, "passthrough", None)
+            monkeypatch.setattr(upstream, "passthrough", None)
         pipeline = serving({"ours": target}, "oip").handlers["grpc"]
         answers.append(await pipeline.serve(GrpcRequest(INFER, asked.SerializeToString())))
         seen.append([REQUEST.FromString(each) for each in server.seen])

@@ -156,7 +156,7 @@ async def both(
 
             monkeypatch.setattr(target.upstream, "forward_stream", forward)
         else:
-            monkeypatch.setattr(Upstream, "stream_passthrough", None)
+            monkeypatch.setattr(target.upstream, "stream_passthrough", None)
         found.append(await streamed(handler_of(target), asked, metadata=metadata))
         seen.append(server.seen[-1:])
         unary.append(server.unary)
