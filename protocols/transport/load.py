@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from dataclasses import dataclass
 from time import monotonic
 from typing import cast
 
+from interlingua.protocols.shared_counts import SharedAddresses, SharedCount
 from interlingua.protocols.transport.descriptors import UNLIMITED
 from interlingua.protocols.transport.sockets import client_host
 from interlingua.schemas import ErrorCode, InferenceError
@@ -51,6 +53,7 @@ class ListenerLoad(Load):
         "_ceiling",
         "_hosts",
         "_logged",
+        "_shared",
         "connections",
         "evicts",
         "listener",
@@ -84,6 +87,11 @@ class ListenerLoad(Load):
         self._ceiling = ceiling
         self._hosts: dict[asyncio.BaseTransport, str] = {}
         self._logged: dict[str, float] = {}
+        self._shared: SharedLoad | None = None
+
+    def share(self, shared: SharedLoad) -> None:
+        """Hold the limits on connections together with the same listener of other processes."""
+        self._shared = shared
 
     def admit(self, transport: asyncio.BaseTransport) -> bool:
         """Count an accepted connection, which :meth:`release` ends, or abort it: clients of every protocol
@@ -91,7 +99,9 @@ class ListenerLoad(Load):
         reason = self._excess(transport)
         if not reason:
             self.connections += 1
-            return True
+            if self._shared is None or not (reason := self._excess_of_all(self._shared, transport)):
+                return True
+            self.release(transport)
         self.count_refusal(reason)
         cast("asyncio.Transport", transport).abort()
         return False
@@ -109,6 +119,8 @@ class ListenerLoad(Load):
             self._addresses[host] -= 1
             if not self._addresses[host]:
                 del self._addresses[host]
+        if self._shared is not None:
+            self._shared.publish(self.connections, host, self._addresses.get(host, 0))
 
     def overloaded(self) -> InferenceError:
         """The refusal of a request above ``max_inflight_requests``, counted; it is in flight itself."""
@@ -149,6 +161,31 @@ class ListenerLoad(Load):
             self._addresses[host] += 1
             self._hosts[transport] = host
         return ""
+
+    def _excess_of_all(self, shared: SharedLoad, transport: asyncio.BaseTransport) -> str:
+        """Why an admitted connection is one too many of all processes, empty if it is not."""
+        host = self._hosts.get(transport, "")
+        shared.publish(self.connections, host, self._addresses.get(host, 0))
+        if shared.connections.total() > self.max_connections:
+            return "max_connections"
+        most = self.max_connections_per_address
+        if host and most is not None and shared.addresses.total(host) > most:
+            return "max_connections_per_address"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLoad:
+    """The connections of a listener in several processes, those of each client address too."""
+
+    connections: SharedCount
+    addresses: SharedAddresses
+
+    def publish(self, connections: int, host: str, of_host: int) -> None:
+        """What this process has: its ``connections``, and those ``of_host``, if that is counted."""
+        self.connections.set(connections)
+        if host:
+            self.addresses.set(host, of_host)
 
 
 class BodyLoad:

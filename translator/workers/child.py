@@ -21,6 +21,7 @@ from interlingua.translator import logs
 from interlingua.translator.config.options import Config
 from interlingua.translator.tuning import YOUNG_OBJECTS
 from interlingua.translator.workers.control import ControlChannel
+from interlingua.translator.workers.limits import SharedLimits
 
 _END_SECS = 10.0
 """How long a process may take to end in order after the supervisor has exited."""
@@ -34,8 +35,8 @@ Handle = Callable[[Any, list[int]], Any]
 @dataclass(frozen=True, slots=True)
 class WorkerOrder:
     """The first message of the supervisor: the configuration, and for a front end its ``number`` of all
-    ``front_ends``, from 0, and the bound ``addresses`` of the listeners. The server has run since
-    ``started_ns``, a ``time.monotonic_ns()``."""
+    ``front_ends``, from 0, and the bound ``addresses`` of the listeners. The runtime process has the number
+    after theirs. The server has run since ``started_ns``, a ``time.monotonic_ns()``."""
 
     config: Config
     number: int = 0
@@ -71,16 +72,18 @@ class Child:
         self._tasks: set[asyncio.Task[None]] = set()
         self.handle("stop", lambda grace, _: self._stopping(grace))
 
-    async def start(self) -> WorkerOrder:
+    async def start(self) -> tuple[WorkerOrder, SharedLimits]:
         """The first message. Applies what the configuration says of every process."""
         first: asyncio.Future[WorkerOrder] = self._loop.create_future()
+        shared: list[int] = []
+        self.handle("limits", lambda _, descriptors: shared.extend(descriptors))
         self.handle("start", lambda order, _: first.set_result(order))
         order = await first
         server = order.config.server
         logs.set_up(server.log_level, server.log_format)
         if server.tune_allocator:
             tune_allocator()
-        return order
+        return order, SharedLimits(order.config, shared, order.number)
 
     def send(self, kind: str, value: object = None) -> None:
         """Send a message to the supervisor."""

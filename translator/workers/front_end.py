@@ -25,6 +25,7 @@ from interlingua.translator.serving.changes import StateChange, repeat
 from interlingua.translator.serving.totals import COUNTS
 from interlingua.translator.workers import child
 from interlingua.translator.workers.child import Child, WorkerOrder
+from interlingua.translator.workers.limits import SharedLimits
 from interlingua.translator.workers.reports import METRICS, Kind, merge
 
 _log = logging.getLogger(__name__)
@@ -36,8 +37,9 @@ def main(descriptor: int) -> None:
 
 
 async def _run(supervisor: Child) -> None:
-    order = await supervisor.start()
+    order, limits = await supervisor.start()
     servers, remote = upstream_models(order.config)
+    limits.share_gates(servers)
     catalog = FrontEndCatalog(remote)
     connected = asyncio.Event()
 
@@ -53,7 +55,7 @@ async def _run(supervisor: Child) -> None:
     assembly.sources.parts["models"] = partial(model_report.collect_here, service.catalog)
     # the numbers of all front ends differ
     service.numbers = count(1 + order.number, order.front_ends)
-    front_end = _FrontEnd(supervisor, order, assembly)
+    front_end = _FrontEnd(supervisor, order, limits, assembly)
     try:
         await asyncio.gather(*(each.start() for each in assembly.mirrors))
         await front_end.serve()
@@ -62,9 +64,12 @@ async def _run(supervisor: Child) -> None:
 
 
 class _FrontEnd:
-    def __init__(self, supervisor: Child, order: WorkerOrder, assembly: Assembly) -> None:
+    def __init__(
+        self, supervisor: Child, order: WorkerOrder, limits: SharedLimits, assembly: Assembly
+    ) -> None:
         self._supervisor = supervisor
         self._assembly = assembly
+        self._limits = limits
         self._first = order.number == 0
         self._listeners = [RemoteListener(parse_address(address)) for address in order.addresses]
         self._servers: list[Server] = []
@@ -77,6 +82,7 @@ class _FrontEnd:
             server = server_of(self._assembly, options, listener)
             await server.start()
             self._servers.append(server)
+        self._limits.share_loads(self._assembly.loads)
         bound = [listener.address for listener in self._listeners]
         self._assembly.is_bound(zip(config.listeners, bound, strict=True))
         # what is odd about a route is logged once

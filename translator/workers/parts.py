@@ -1,4 +1,4 @@
-"""The configuration of each front end: limits and files that several processes cannot share are divided."""
+"""The configuration of each front end: limits that front ends do not hold together are divided."""
 
 from __future__ import annotations
 
@@ -16,12 +16,8 @@ def parts_of(config: Config, count: int) -> Iterator[Config]:
     writes files of its own, with the number of the front end before the suffix."""
     for number in range(count):
         part = partial(_part_of, number=number, count=count)
-        upstreams = {
-            name: part(each, ("max_concurrency", "max_bytes_in_flight"))
-            for name, each in config.upstreams.items()
-        }
         load = ("max_inflight_requests", "max_inflight_bytes")
-        listeners = tuple(part(each, ("max_connections", *load)) for each in config.listeners)
+        listeners = tuple(part(each, load) for each in config.listeners)
         tap = config.tap
         if tap is not None:
             path = Path(tap.path)
@@ -30,7 +26,6 @@ def parts_of(config: Config, count: int) -> Iterator[Config]:
             update={
                 "server": part(config.server, load),
                 "listeners": listeners,
-                "upstreams": upstreams,
                 "tap": tap,
             }
         )

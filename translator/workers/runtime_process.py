@@ -30,7 +30,8 @@ def main(descriptor: int) -> None:
 
 
 async def _run(supervisor: Child) -> None:
-    config: Config = (await supervisor.start()).config
+    order, limits = await supervisor.start()
+    config: Config = order.config
     try:
         loaded = await asyncio.to_thread(load_local, config)
     except LoadError as error:
@@ -39,6 +40,7 @@ async def _run(supervisor: Child) -> None:
     for name, reason in sorted(loaded.failed.items()):
         _log.error("model failed to load", extra={"facts": {"model": name, "reason": str(reason)}})
     found = build_models(config, loaded)
+    limits.share_gates(found.upstreams)
     hub = Hub(found.catalog)
     try:
         await found.catalog.warm_up()

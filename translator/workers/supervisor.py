@@ -27,6 +27,7 @@ from interlingua.translator.serving.settings import LogBook
 from interlingua.translator.workers.child import WorkerOrder
 from interlingua.translator.workers.control import ControlLostError
 from interlingua.translator.workers.forks import ForkServer
+from interlingua.translator.workers.limits import LimitsOwner
 from interlingua.translator.workers.parts import parts_of
 from interlingua.translator.workers.process import Process
 from interlingua.translator.workers.reports import Kind, LastReports
@@ -78,6 +79,8 @@ class ServerProcess:
         self._started = self._loop.time()
         self._starts += 1
         self.process = Process(self._group.forks, self._module, self.name, self._receive, self._exited)
+        for descriptors in self._group.limits.descriptors():
+            self.process.control.send("limits", None, descriptors)
         self.process.control.send("start", self._order)
         self.begun(self.process)
 
@@ -146,6 +149,7 @@ class ServerProcess:
         self.process = None
         self.ready.clear()
         self.reports.exited()
+        self._group.limits.exited(self._order.number)
         self.ended()
         if self._stopping or self.failure.done():
             return
@@ -168,7 +172,8 @@ class Runtime(ServerProcess):
     role = "runtime"
 
     def __init__(self, config: Config, group: Supervisor) -> None:
-        super().__init__("runtime", "runtime_process", WorkerOrder(config), group)
+        number = group.workers
+        super().__init__("runtime", "runtime_process", WorkerOrder(config, number, number), group)
 
     def begun(self, process: Process) -> None:
         for change in self._group.changes.changes:
@@ -254,12 +259,13 @@ class Supervisor:
 
     def __init__(self, config: Config, workers: int) -> None:
         self._config = config
-        self._workers = workers
+        self.workers = workers
         self._sockets: list[socket.socket] = []
         self._files: list[SocketFile] = []
         self.addresses: list[Address] = []
         self.front_ends: list[FrontEnd] = []
         self.forks = ForkServer()
+        self.limits = LimitsOwner(config, workers + 1)
         self.runtime = Runtime(config, self)
         self.acceptor = Acceptor(self._sockets)
         self.changes = ChangeLog()
@@ -275,8 +281,8 @@ class Supervisor:
             self.addresses.append(bound(sock))
             self._files.append(SocketFile(self.addresses[-1]))
         addresses = tuple(map(str, self.addresses))
-        parts = enumerate(parts_of(self._config, self._workers))
-        orders = (WorkerOrder(part, number, self._workers, addresses) for number, part in parts)
+        parts = enumerate(parts_of(self._config, self.workers))
+        orders = (WorkerOrder(part, number, self.workers, addresses) for number, part in parts)
         self.front_ends += [FrontEnd(order, self) for order in orders]
         self.runtime.start()
         for each in self.front_ends:
@@ -345,6 +351,7 @@ class Supervisor:
             await asyncio.gather(*(each.stop(0) for each in self.front_ends))
         await stopping
         await self.runtime.stop(0)
+        self.limits.close()
         self.forks.close()
         return sum(each.cut for each in self.front_ends)
 

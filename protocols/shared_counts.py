@@ -1,0 +1,133 @@
+"""Numbers that the processes of one server share, for limits that hold in all of them together.
+
+Each process writes only its own row, and all read the sums, so no lock is needed that a stopped process could
+hold. The supervisor clears the row of a process that has exited. To claim a part of a limit, a process first
+adds it to its own number, then compares the sum, and withdraws if that is too large: two that claim the last
+part at once may both withdraw, but never both keep it.
+"""
+
+from __future__ import annotations
+
+import mmap
+from hashlib import blake2b
+from threading import Lock
+
+ADDRESSES = 1 << 15
+"""Client addresses of one listener with connections to one process."""
+
+_NEAR = 32
+"""How far from its own place an address may be."""
+
+_ADDRESS_WORDS = 2 * (ADDRESSES + _NEAR)
+
+_CLEARED = 512
+"""Words of a page of memory."""
+
+_ORDER = Lock()
+"""Its atomic instructions keep a processor from reading the numbers of others before it has written its
+own."""
+
+
+def page_bytes(rows: int, counts: int, addresses: int) -> int:
+    """The size of a page for ``rows`` processes, each with so many counts and tables of addresses. What is
+    not written costs no memory."""
+    return 8 * rows * (counts + _ADDRESS_WORDS * addresses)
+
+
+class SharedCounts:
+    """``page`` as the process of ``row`` sees it. ``rows``, ``counts`` and ``addresses`` as in
+    :func:`page_bytes`."""
+
+    def __init__(self, page: mmap.mmap, row: int, rows: int, counts: int, addresses: int) -> None:
+        self._words = memoryview(page).cast("Q")
+        self._row = row
+        self._rows = rows
+        self._counts = counts
+        self._width = counts + _ADDRESS_WORDS * addresses
+
+    def count(self, column: int) -> SharedCount:
+        return SharedCount(self._words[column :: self._width], self._row)
+
+    def addresses(self, column: int) -> SharedAddresses:
+        begin = self._counts + _ADDRESS_WORDS * column
+        tables = [
+            self._words[row * self._width + begin : row * self._width + begin + _ADDRESS_WORDS]
+            for row in range(self._rows)
+        ]
+        return SharedAddresses(tables, self._row)
+
+    def clear(self, row: int) -> None:
+        """The process of ``row`` has exited."""
+        begin = row * self._width
+        self._words[begin : begin + self._counts] = memoryview(bytes(8 * self._counts)).cast("Q")
+        for at in range(begin + self._counts, begin + self._width, _CLEARED):
+            # what is not written costs no memory
+            words = self._words[at : min(at + _CLEARED, begin + self._width)]
+            if any(words.tolist()):
+                words[:] = memoryview(bytes(8 * len(words))).cast("Q")
+
+
+class SharedCount:
+    """One number of each process; ``words`` has one word for each."""
+
+    __slots__ = ("_row", "_words")
+
+    def __init__(self, words: memoryview, row: int) -> None:
+        self._words = words
+        self._row = row
+
+    def set(self, value: int) -> None:
+        """Publish the number of this process."""
+        self._words[self._row] = value
+        with _ORDER:
+            pass
+
+    def of_others(self) -> list[int]:
+        """The numbers of the other processes."""
+        words = self._words.tolist()
+        del words[self._row]
+        return words
+
+    def total(self) -> int:
+        return sum(self._words.tolist())
+
+
+class SharedAddresses:
+    """How many connections each client address has, by process: digests of addresses, then as many counts.
+    An address without a place near its own counts in its own process alone."""
+
+    def __init__(self, tables: list[memoryview], row: int) -> None:
+        self._tables = [(table[: len(table) // 2], table[len(table) // 2 :]) for table in tables]
+        self._row = row
+
+    def set(self, host: str, count: int) -> None:
+        """Publish the number of connections of ``host`` to this process."""
+        digest, begin = _place(host)
+        digests, counts = self._tables[self._row]
+        near = digests[begin : begin + _NEAR].tolist()
+        if digest in near:
+            place = begin + near.index(digest)
+        else:
+            free = counts[begin : begin + _NEAR].tolist()
+            if 0 not in free:
+                return
+            place = begin + free.index(0)
+            digests[place] = digest
+        counts[place] = count
+        with _ORDER:
+            pass
+
+    def total(self, host: str) -> int:
+        digest, begin = _place(host)
+        found = 0
+        for digests, counts in self._tables:
+            near = digests[begin : begin + _NEAR].tolist()
+            if digest in near:
+                found += counts[begin + near.index(digest)]
+        return found
+
+
+def _place(host: str) -> tuple[int, int]:
+    """The digest of an address, not 0, and its own place. Not :func:`hash`, which differs by process."""
+    digest = int.from_bytes(blake2b(host.encode(), digest_size=8).digest(), "little") | 1
+    return digest, (digest >> 16) % ADDRESSES

@@ -1,0 +1,198 @@
+"""Limits hold over all processes of a server, and what a process had that is killed is free again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tests.e2e.daemon import Daemon
+from tests.e2e.test_workers import RECOVERY_SECS, SPEC, Server, infer
+
+SIGNATURE = {"inputs": SPEC, "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]}
+
+
+class Slow:
+    """An upstream that counts its requests in flight. Each takes ``secs``."""
+
+    def __init__(self) -> None:
+        self.secs = 0.02
+        self.running = self.most = 0
+        lock = threading.Lock()
+        slow = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                with lock:
+                    slow.running += 1
+                    slow.most = max(slow.most, slow.running)
+                self.rfile.read(int(self.headers["content-length"]))
+                time.sleep(slow.secs)
+                output = {"name": "y", "datatype": "FP32", "shape": [1], "data": [7]}
+                body = json.dumps({"model_name": "slow", "outputs": [output]}).encode()
+                with lock:
+                    slow.running -= 1
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"127.0.0.1:{self.server.server_address[1]}"
+
+
+def config(slow: Slow) -> dict[str, Any]:
+    limited = {
+        "dialect": "oip",
+        "transport": "http",
+        "urls": [slow.url],
+        "probe_interval_secs": 0,
+        "max_concurrency": 3,
+        "max_wait_secs": 30,
+    }
+    return {
+        "server": {"workers": 2, "shutdown_timeout_secs": 10},
+        "admin": {"listen": "127.0.0.1:0"},
+        "listeners": [
+            {"listen": "127.0.0.1:0", "transport": "http"},
+            {"listen": "127.0.0.1:0", "transport": "http", "max_connections": 5},
+            {"listen": "127.0.0.1:0", "transport": "http", "max_connections_per_address": 3},
+        ],
+        "upstreams": {"limited": limited},
+        "models": {"slow": {"upstream": "limited", "signature": SIGNATURE}},
+    }
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[Slow]:
+    found = Slow()
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def server(slow: Slow, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    daemon = Daemon.start(tmp_path_factory.mktemp("limits"), config(slow))
+    try:
+        yield Server(daemon)
+        assert daemon.stop() == 0
+        assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
+    finally:
+        daemon.kill()
+
+
+def ask_all(server: Server, connections: list[HTTPConnection], count: int) -> list[Any]:
+    """The answers to ``count`` requests on each connection, all connections at once."""
+    with ThreadPoolExecutor(len(connections)) as pool:
+        asked = [
+            pool.submit(lambda each: [infer(each, [1], "slow") for _ in range(count)], each)
+            for each in connections
+        ]
+        return [answer for each in asked for answer in each.result()]
+
+
+def test_requests_to_an_upstream_are_limited_in_all_together(server: Server, slow: Slow) -> None:
+    slow.most = 0
+    assert ask_all(server, server.connections(8), 6) == [[7]] * 48
+    # not one fewer, whichever front end has the connections
+    assert slow.most == 3
+    (limited,) = [each["limited"] for each in server.get("/upstreams").values()]
+    assert limited == {"under_way": 0, "waiting": 0, "bytes": 0}
+
+
+def test_a_killed_front_end_leaves_its_places(server: Server, slow: Slow) -> None:
+    connections = server.connections(8)
+    for each in connections:
+        infer(each, [1], "slow")
+    slow.secs = 0.5
+    try:
+        with ThreadPoolExecutor(8) as pool:
+
+            def ask(connection: HTTPConnection) -> Any:
+                try:
+                    return infer(connection, [1], "slow")
+                except OSError:
+                    return None
+
+            asked = [pool.submit(ask, each) for each in connections]
+            deadline = time.monotonic() + 20
+            while slow.running < 3:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            os.kill(server.processes()["front end 0"]["pid"], signal.SIGKILL)
+            answers = [each.result() for each in asked]
+    finally:
+        slow.secs = 0.02
+    assert answers.count([7]) + answers.count(None) == 8
+    assert answers.count(None) <= 6
+    while slow.running:
+        time.sleep(0.01)
+    slow.most = 0
+    assert ask_all(server, server.connections(6), 4) == [[7]] * 24
+    assert slow.most == 3
+    server.until_ready()
+
+
+def opened(server: Server, listener: int, count: int) -> list[socket.socket]:
+    """Connections that the daemon keeps, of ``count`` opened."""
+    host, _, port = server.daemon.addresses[listener].rpartition(":")
+    kept = []
+    for _ in range(count):
+        connection = socket.create_connection((host, int(port)), timeout=20)
+        connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nhost: a\r\n\r\n")
+        try:
+            answered = connection.recv(65536)
+        except ConnectionError:
+            answered = b""
+        if answered:
+            kept.append(connection)
+        else:
+            connection.close()
+    return kept
+
+
+@pytest.mark.parametrize(("listener", "most"), [(1, 5), (2, 3)])
+def test_connections_are_limited_in_all_together(server: Server, listener: int, most: int) -> None:
+    # others, so that front ends have different numbers of connections
+    uneven = server.connections(3)
+    for each in uneven:
+        infer(each, [1], "slow")
+    kept = opened(server, listener, 9)
+    assert len(kept) == most
+    kept.pop().close()
+    deadline = time.monotonic() + 20
+    while not (again := opened(server, listener, 1)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    kept += again
+    assert not opened(server, listener, 2)
+    os.kill(server.processes()["front end 1"]["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + RECOVERY_SECS
+    while not (again := opened(server, listener, 1)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    for each in (*kept, *again):
+        each.close()
+    server.until_ready()

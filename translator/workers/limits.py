@@ -1,0 +1,77 @@
+"""Limits that hold over all processes of a server: connections of a listener, requests to an upstream.
+
+The supervisor makes the memory and the doorbells, and clears what a process has left that exits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from interlingua.protocols.shared_counts import SharedCounts, page_bytes
+from interlingua.protocols.transport.load import ListenerLoad, SharedLoad
+from interlingua.runtime.python_worker.channel import MAX_DESCRIPTORS
+from interlingua.runtime.ring import memory
+from interlingua.runtime.upstream.pool.shared_gate import COLUMNS, Doorbells, SharedGate
+from interlingua.runtime.upstream.upstream import Upstream
+from interlingua.translator.config.options import Config
+
+
+def _shape(config: Config) -> tuple[int, int]:
+    """How many counts and tables of addresses each process has."""
+    return len(config.listeners) + COLUMNS * len(config.upstreams), len(config.listeners)
+
+
+class LimitsOwner:
+    """The memory and doorbells for ``rows`` processes of ``config``. Raises ``OSError``."""
+
+    def __init__(self, config: Config, rows: int) -> None:
+        shape = _shape(config)
+        self._page = memory.create("limits", page_bytes(rows, *shape))
+        self._bells = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(rows)]
+        self._counts = SharedCounts(mmap.mmap(self._page, 0), 0, rows, *shape)
+
+    def descriptors(self) -> Iterator[list[int]]:
+        """Copies for a process, as many as one message carries: of the memory, then of each doorbell."""
+        descriptors = self._page, *self._bells
+        for first in range(0, len(descriptors), MAX_DESCRIPTORS):
+            yield [os.dup(each) for each in descriptors[first : first + MAX_DESCRIPTORS]]
+
+    def exited(self, row: int) -> None:
+        """The process of ``row`` has exited: what it had is free."""
+        self._counts.clear(row)
+        for bell in self._bells:
+            os.eventfd_write(bell, 1)
+
+    def close(self) -> None:
+        for each in (self._page, *self._bells):
+            os.close(each)
+
+
+class SharedLimits:
+    """The limits of ``config`` in the process of ``row``, with the ``descriptors`` of their owner. Use on one
+    event loop."""
+
+    def __init__(self, config: Config, descriptors: Sequence[int], row: int) -> None:
+        page, *bells = descriptors
+        self._config = config
+        self._counts = SharedCounts(mmap.mmap(page, 0), row, len(bells), *_shape(config))
+        os.close(page)
+        self._bells = Doorbells(bells, row)
+        asyncio.get_running_loop().add_reader(self._bells.own, self._bells.answer)
+
+    def share_gates(self, upstreams: Mapping[str, Upstream]) -> None:
+        """Have ``upstreams`` hold their limits together with other processes."""
+        for number, name in enumerate(self._config.upstreams):
+            gate = upstreams[name].gate
+            if gate is not None:
+                first = len(self._config.listeners) + COLUMNS * number
+                running, nbytes, since = map(self._counts.count, range(first, first + COLUMNS))
+                gate.share(SharedGate(running, nbytes, since, self._bells))
+
+    def share_loads(self, loads: Iterable[ListenerLoad]) -> None:
+        """The same for the listeners, in the order of the configuration."""
+        for number, load in enumerate(loads):
+            load.share(SharedLoad(self._counts.count(number), self._counts.addresses(number)))
