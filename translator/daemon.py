@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import sys
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from interlingua.translator.config.options import Config, ListenerOptions
 from interlingua.translator.listening import server_of
 from interlingua.translator.progress import LoadingProgress
 from interlingua.translator.stop_signals import StopSignals
-from interlingua.translator.tuning import YOUNG_OBJECTS
+from interlingua.translator.tuning import tune
 from interlingua.translator.welcome import welcome
 from interlingua.translator.workers.serve import serve_workers, workers_of
 from interlingua.translator.workers.supervisor import StartupError
@@ -51,7 +50,7 @@ def serve(config: Config) -> int:
     could not start (an address in use, an unreadable repository). It starts without models that fail to load,
     and readiness reports them."""
     logs.set_up(config.server.log_level, config.server.log_format)
-    gc.set_threshold(YOUNG_OBJECTS)
+    tune()
     if config.server.tune_allocator:
         tune_allocator()
     try:

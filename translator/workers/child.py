@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 import logging
 import os
@@ -19,7 +18,7 @@ from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.offload.pool import OffloadPool
 from interlingua.translator import logs
 from interlingua.translator.config.options import Config
-from interlingua.translator.tuning import YOUNG_OBJECTS
+from interlingua.translator.tuning import tune
 from interlingua.translator.workers.control import ControlChannel
 from interlingua.translator.workers.limits import SharedLimits
 
@@ -50,7 +49,7 @@ def main(descriptor: int, run: Callable[[Child], Awaitable[None]]) -> None:
     # the supervisor ends this process; a terminal sends its signals to all
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    gc.set_threshold(YOUNG_OBJECTS)
+    tune()
     loop.run(_main(descriptor, run))
 
 
