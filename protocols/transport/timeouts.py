@@ -16,6 +16,10 @@ from typing import Protocol
 IDLE_SECS = 300.0
 STALL_SECS = 60.0
 
+MIN_BYTES_PER_SEC = 240
+"""The least rate of a body, or of an answer that is read: Kestrel's ``MinDataRate``. A modem is ten times as
+fast."""
+
 _CHECKS = 8
 """How often per timeout connections are checked: a timeout may take an eighth longer."""
 
@@ -24,16 +28,29 @@ _CHECKS = 8
 class Timeouts:
     """``idle_secs``: without a request, None for the default of the transport. ``header_secs``: from the
     first byte of a request's headers to the last. ``body_secs`` and ``write_secs``: without a byte of a
-    request's body, and without a byte of an answer that the client reads."""
+    request's body, and without a byte of an answer that the client reads; after as long, bodies and answers
+    are too slow with fewer than ``min_bytes_per_sec`` since they began, 0 for any rate."""
 
     idle_secs: float | None = None
     header_secs: float = STALL_SECS
     body_secs: float = STALL_SECS
     write_secs: float = STALL_SECS
+    min_bytes_per_sec: int = MIN_BYTES_PER_SEC
 
     def idle(self, default: float = IDLE_SECS) -> float:
         """The idle timeout on a transport with that default."""
         return default if self.idle_secs is None else self.idle_secs
+
+    def slow_body(self, secs: float, count: int) -> bool:
+        """Whether ``count`` bytes of a body in ``secs`` are too few."""
+        return self._slow(secs - self.body_secs, count)
+
+    def slow_write(self, secs: float, count: int) -> bool:
+        """Whether the client has read too little of an answer: ``count`` bytes in ``secs``."""
+        return self._slow(secs - self.write_secs, count)
+
+    def _slow(self, secs: float, count: int) -> bool:
+        return secs > 0 and secs * self.min_bytes_per_sec > count
 
 
 DEFAULT_TIMEOUTS = Timeouts()

@@ -72,7 +72,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         [
             "c.yaml:4: listeners[0].dialect: unknown key 'dialect'; did you mean 'dialects'? (allowed: "
             "listen, transport, dialects, flavors, default_model, allow, trusted_proxies, max_request_bytes, "
-            "max_response_bytes, max_decompressed_bytes, max_compression_ratio, max_elements, and 16 more)"
+            "max_response_bytes, max_decompressed_bytes, max_compression_ratio, max_elements, and 17 more)"
         ],
     ),
     "unknown_key_resembling_nothing": (
@@ -657,6 +657,7 @@ def test_timeouts_and_http2() -> None:
             header_timeout_secs: 2.0
             body_timeout_secs: 3.0
             write_timeout_secs: 4.0
+            min_bytes_per_sec: 5
             http2:
               max_concurrent_streams: 5
               max_header_list_bytes: 6000
@@ -668,7 +669,7 @@ def test_timeouts_and_http2() -> None:
         """
     )
     stated, default = config.listeners
-    assert stated.timeouts == Timeouts(1.0, 2.0, 3.0, 4.0)
+    assert stated.timeouts == Timeouts(1.0, 2.0, 3.0, 4.0, 5)
     assert stated.http2.build() == Http2Options(5, 6000, 70_000, 80_000, 9.0, 10.0)
     assert (default.timeouts, default.http2.build()) == (Timeouts(), Http2Options())
 

@@ -22,7 +22,7 @@ from interlingua.protocols.transport.h2.options import (
     STREAM_WINDOW,
     Http2Options,
 )
-from interlingua.protocols.transport.timeouts import STALL_SECS, Timeouts
+from interlingua.protocols.transport.timeouts import MIN_BYTES_PER_SEC, STALL_SECS, Timeouts
 from interlingua.schemas.offload import MIN_DECOMPRESSED_BYTES, MIN_ELEMENTS, DecodingLimits
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.config.admin import AdminOptions
@@ -163,6 +163,9 @@ class ListenerOptions(Section):
     """The time without a byte of a request whose body is arriving, before it is refused."""
     write_timeout_secs: Seconds = STALL_SECS
     """The time without a byte that the client reads of its answer, before the answer is cut."""
+    min_bytes_per_sec: Annotated[int, Field(ge=0)] = MIN_BYTES_PER_SEC
+    """The minimum rate of a request's body, and of an answer that the client reads, since it began; 0 for
+    none. It counts after `body_timeout_secs` and `write_timeout_secs`."""
     http2: Http2ListenerOptions = Field(default_factory=Http2ListenerOptions)
     """Over grpc and brpc: options of HTTP/2."""
 
@@ -174,6 +177,7 @@ class ListenerOptions(Section):
             self.header_timeout_secs,
             self.body_timeout_secs,
             self.write_timeout_secs,
+            self.min_bytes_per_sec,
         )
 
     @field_validator("dialects", mode="before")

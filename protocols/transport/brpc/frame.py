@@ -106,6 +106,11 @@ class BrpcFrameReader:
         return 0 if self._large is None else self._large.filled
 
     @property
+    def arrived(self) -> int:
+        """How many bytes of the next frame, or frames, are here."""
+        return len(self._held) if self._large is None else self._large.filled
+
+    @property
     def space(self) -> memoryview | None:
         """Where the next bytes belong, None if they are for :meth:`feed`."""
         large = self._large

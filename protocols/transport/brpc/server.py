@@ -21,8 +21,8 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.backlog import Backlog
 from interlingua.protocols.transport.brpc.bounded import BoundedGrpc, BoundedHttp, full
 from interlingua.protocols.transport.brpc.compression import decompress, name_of
+from interlingua.protocols.transport.brpc.first_bytes import protocol_of
 from interlingua.protocols.transport.brpc.frame import (
-    MAGIC,
     BrpcFrameReader,
     Frame,
     FrameError,
@@ -31,7 +31,6 @@ from interlingua.protocols.transport.brpc.frame import (
     write_error,
 )
 from interlingua.protocols.transport.grpc.server import GrpcServer
-from interlingua.protocols.transport.h2.frames import PREFACE
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
 from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.http.engine import Settings
@@ -66,11 +65,6 @@ IDLE_SECS = 1800.0
 MAX_IN_FLIGHT = 256
 """How many calls of one connection are at work before its next ones wait: as many answers may have to be kept
 for a client that does not take them."""
-
-_HTTP_STARTS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC")
-"""How a connection begins that speaks HTTP/1."""
-
-_HTTP2_START = PREFACE[: len(MAGIC)]
 
 _log = logging.getLogger(__name__)
 
@@ -174,8 +168,10 @@ class _Connection(SharedReceiver):
         self._peer = client_host(transport)
         self.turn = Turn(self._loop, self._transport, self._go_on)
         self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
-        self._stall = StallWatch(self._transport, server.timeouts.write_secs)
-        self._idle = IdleWatch(server.timeouts, self._state, self._stall.close, IDLE_SECS)
+        self._stall = StallWatch(self._transport, server.timeouts)
+        self._idle = IdleWatch(
+            server.timeouts, self._state, lambda: self._frames.arrived, self._stall.close, IDLE_SECS
+        )
         self._held = BodyLoad(server.connections.load)
         server.connections.add(self, transport)
 
@@ -185,8 +181,9 @@ class _Connection(SharedReceiver):
             self._idle.heard = self._loop.time()
         if self._first is not None:
             data = self._first + data
-            if not data.startswith(MAGIC):
-                self._find_protocol(data)
+            protocol = protocol_of(data)
+            if protocol != "baidu_std":
+                self._choose(protocol, data)
                 return
             self._first = None
         self._frames.feed(data)
@@ -242,18 +239,18 @@ class _Connection(SharedReceiver):
 
     abort = cut
 
-    def _find_protocol(self, data: bytes) -> None:
+    def _choose(self, protocol: str | None, data: bytes) -> None:
         """Hand the connection over where it speaks HTTP, close it where it speaks none of them."""
-        if data[:4] in _HTTP_STARTS:
-            self._leave()
-            hand_over(self._transport, self._server.http.connection(), data)
-        elif data.startswith(_HTTP2_START):
-            self._leave()
-            self._server.grpc.adopt(self._transport, data)
-        elif _may_become(data):
+        if protocol is None:
             self._first = data
-        else:
+        elif protocol == "unknown":
             self._stall.close()
+        else:
+            self._leave()
+            if protocol == "http":
+                hand_over(self._transport, self._server.http.connection(), data)
+            else:
+                self._server.grpc.adopt(self._transport, data)
 
     def _go_on(self) -> None:
         """It is this connection's turn again."""
@@ -440,10 +437,6 @@ class _Connection(SharedReceiver):
         self._stall.cancel()
         self._held.release()
         self._server.connections.remove(self, self._transport)
-
-
-def _may_become(data: bytes) -> bool:
-    return any(start.startswith(data) for start in (MAGIC, _HTTP2_START, *_HTTP_STARTS))
 
 
 @lru_cache(maxsize=64)

@@ -124,8 +124,10 @@ class _Connection(asyncio.BufferedProtocol):
         self._peer = client_host(transport)
         self._turn = Turn(self._loop, self._transport, self._begin_turn)
         self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
-        self._stall = StallWatch(self._transport, server.timeouts.write_secs)
-        self._idle = IdleWatch(server.timeouts, self._state, self._transport.close)
+        self._stall = StallWatch(self._transport, server.timeouts)
+        self._idle = IdleWatch(
+            server.timeouts, self._state, lambda: self._splitter.arrived, self._transport.close
+        )
         self._held = BodyLoad(server.connections.load)
         server.connections.add(self, transport)
 

@@ -60,6 +60,11 @@ class FrameSplitter:
         return 0 if self._large is None else self._large.filled
 
     @property
+    def arrived(self) -> int:
+        """How many bytes of the next message, or messages, are here."""
+        return self._end - self._begin if self._large is None else self._large.filled
+
+    @property
     def start(self) -> bytes:
         """How what is held begins, before anything of it was taken: up to four bytes."""
         return bytes(self._chunk[self._begin : min(self._end, self._begin + SIZE_BYTES)])

@@ -202,7 +202,7 @@ class UnaryCall(GrpcCall):
     @property
     def awaits_body(self) -> bool:
         """See ``GrpcCall``: a unary call is its message."""
-        return self._task is None and not self.half_closed_remote
+        return self._task is None and not (self.half_closed_remote or self.window_held)
 
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """See ``Stream``."""

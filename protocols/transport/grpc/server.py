@@ -18,7 +18,7 @@ from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.call import GrpcCall, StreamCall, UnaryCall
 from interlingua.protocols.transport.grpc.headers import CallHeaders, read_headers, trailers_only
 from interlingua.protocols.transport.grpc.stalls import StallFinder
-from interlingua.protocols.transport.grpc.status import UNIMPLEMENTED, body_stalled
+from interlingua.protocols.transport.grpc.status import UNIMPLEMENTED, body_slow, body_stalled
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.hpack import FieldLines
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
@@ -137,7 +137,7 @@ class _Connection(SharedReceiver):
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         self._batch = WriteBatch(self.loop, self._transport)
         self.turn = Turn(self.loop, self._transport, self._go_on)
-        self._stall = StallWatch(self._transport, self._server.timeouts.write_secs)
+        self._stall = StallWatch(self._transport, self._server.timeouts)
         send_at_once(transport)
         self.peer = _grpc_peer(client_name(transport))
         self._server.connections.add(self, transport)
@@ -223,8 +223,10 @@ class _Connection(SharedReceiver):
         for call, what in self._stalls.stalled(self.calls, connection.sender, now):
             if what == "write":
                 connection.cancel(call)
-            else:
+            elif what == "body":
                 call.end(body_stalled(timeouts.body_secs))
+            else:
+                call.end(body_slow(timeouts.min_bytes_per_sec))
         if self._closing or self._draining:
             return
         headers = connection.frames.inside_headers

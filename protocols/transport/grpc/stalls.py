@@ -8,36 +8,61 @@ answers PING frames.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from interlingua.protocols.transport.grpc.call import GrpcCall
 from interlingua.protocols.transport.h2.sender import Sender
 from interlingua.protocols.transport.timeouts import Timeouts
 
 
+class _Wait(NamedTuple):
+    """A call that waits for its client: ``what`` is ``body`` or ``write``, ``progress`` has changed last at
+    ``since``. Of the message ``latest`` bytes had arrived, or of the answers been sent, at the last look, and
+    ``before`` at the first one, ``began``."""
+
+    what: str
+    progress: tuple[int, int]
+    since: float
+    began: float
+    before: int
+    latest: int
+
+
 class StallFinder:
-    """Looks at calls now and then. ``body_secs`` and ``write_secs`` are those of ``timeouts``."""
+    """Looks at calls now and then."""
 
     def __init__(self, timeouts: Timeouts) -> None:
-        self._limits = {"body": timeouts.body_secs, "write": timeouts.write_secs}
-        self._seen: dict[GrpcCall, tuple[object, float]] = {}
+        self._timeouts = timeouts
+        self._seen: dict[GrpcCall, _Wait] = {}
 
     def stalled(
         self, calls: set[GrpcCall], sender: Sender[Any], now: float
     ) -> Iterator[tuple[GrpcCall, str]]:
-        """The calls that have made no progress for too long, each with what it waits for: ``body`` or
-        ``write``. ``now`` is monotonic time."""
+        """The calls that have made no progress for too long, or too little, each with what it waits for:
+        ``body``, ``slow body`` or ``write``. ``now`` is monotonic time."""
+        timeouts = self._timeouts
         seen, self._seen = self._seen, {}
         for call in tuple(calls):
             if call.queued:
                 # a window of the connection that is used up holds all streams
-                wait, progress = "write", (call.send_window, sender.window if call.send_window > 0 else 0)
+                what, progress = "write", (call.send_window, sender.window if call.send_window > 0 else 0)
+                count = call.sent
             elif call.awaits_body:
-                wait, progress = "body", (call.received, call.sink.filled if call.sink is not None else 0)
+                count = call.sink.filled if call.sink is not None else 0
+                what, progress = "body", (call.received, count)
             else:
                 continue
-            before, since = seen.get(call, (None, now))
-            since = since if before == (wait, progress) else now
-            self._seen[call] = ((wait, progress), since)
-            if now - since >= self._limits[wait]:
-                yield call, wait
+            wait = seen.get(call)
+            if wait is None or wait.what != what or count < wait.latest:  # or of the next message
+                wait = _Wait(what, progress, now, now, count, count)
+            elif wait.progress != progress:
+                wait = wait._replace(progress=progress, since=now, latest=count)
+            self._seen[call] = wait
+            quiet, lapse, done = now - wait.since, now - wait.began, count - wait.before
+            if what == "write":
+                if quiet >= timeouts.write_secs or timeouts.slow_write(lapse, done):
+                    yield call, what
+            elif quiet >= timeouts.body_secs:
+                yield call, what
+            elif timeouts.slow_body(lapse, done):
+                yield call, "slow body"

@@ -46,6 +46,15 @@ def body_stalled(secs: float) -> GrpcAnswer:
     )
 
 
+def body_slow(rate: int) -> GrpcAnswer:
+    """The answer to a call whose message arrives too slowly."""
+    return GrpcAnswer(
+        code=DEADLINE_EXCEEDED,
+        details=f"the request body arrives at fewer than {rate} bytes per second, the min_bytes_per_sec of "
+        "this listener",
+    )
+
+
 def too_large(what: str, size: int, key: str, limit: int) -> GrpcAnswer:
     """The answer in place of a message that is longer than the listener allows."""
     return GrpcAnswer(

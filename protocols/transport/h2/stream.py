@@ -31,6 +31,7 @@ class Stream:
     the peer has sent all of its message; ``half_closed_local``: we have. ``closed``: nothing is sent or
     received any more. ``window_held``: send no WINDOW_UPDATE for now. ``loan``: how much larger its
     window is than the initial one (``h2.credit``). ``queued``: bytes in the send queue.
+    ``sent``: bytes that have left it.
     ``ending``: the queue ends our message, followed by ``trailers``, a field block, unless they are empty. A
     DATA frame that fits the ``sink`` with room to spare does not reach :meth:`data_received`.
     """
@@ -47,6 +48,7 @@ class Stream:
         "queued",
         "received",
         "send_window",
+        "sent",
         "sink",
         "trailers",
         "window_held",
@@ -61,7 +63,7 @@ class Stream:
         self.half_closed_local = self.closed = self.ending = False
         self.window_held = False
         self.loan = 0
-        self.queued = 0
+        self.queued = self.sent = 0
         self.sink: Sink | None = None
         self.trailers = b""
         self._queue: deque[memoryview] | None = None
@@ -101,6 +103,7 @@ class Stream:
         assert self._queue is not None, "queued bytes are in a queue"  # noqa: S101
         taken: list[memoryview] = []
         self.queued -= size
+        self.sent += size
         while size:
             piece = self._queue[0]
             if len(piece) > size:

@@ -58,7 +58,7 @@ class HttpConnection(BodyReceiver):
         self._transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
         self._turn = Turn(self._loop, self._transport, self._begin_turn)
-        self._writer = AnswerWriter(self._transport, self._settings.timeouts.write_secs)
+        self._writer = AnswerWriter(self._transport, self._settings.timeouts)
         send_at_once(transport)
         self._peer = client_host(transport)
         self._held = BodyLoad(self._settings.load)
@@ -114,8 +114,11 @@ class HttpConnection(BodyReceiver):
     # called by the engine and its connection set
 
     def check(self, now: float) -> None:
-        """End the wait for a client that has been silent too long; ``now`` is monotonic time."""
+        """End the wait for a client that has been silent too long, or sends too slowly; ``now`` is monotonic
+        time."""
         if now < self._expires:
+            if self._reader.state is BODY:
+                self._check_rate(now)
             return
         if self._reader.state is CLOSED:
             self._transport.abort()

@@ -79,6 +79,15 @@ def stalled(secs: float) -> InferenceError:
     )
 
 
+def slow_body(rate: int) -> InferenceError:
+    """The error for a request body that arrives too slowly."""
+    return InferenceError(
+        ErrorCode.DEADLINE_EXCEEDED,
+        f"the request body arrives at fewer than {rate} bytes per second, the min_bytes_per_sec of this "
+        "listener",
+    )
+
+
 def broken_body(fault: BodyError | MemoryError) -> InferenceError:
     """The error for a request body that is not read on."""
     if isinstance(fault, MemoryError):

@@ -37,6 +37,7 @@ from interlingua.protocols.transport.listener import CUT_SECS
 from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.protocols.transport.sockets import has_gone
 from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.transport.writes import JOINED_BYTES
 from interlingua.protocols.wire import Buffer, HttpAnswer, HttpRequest
 from interlingua.schemas import Context, InferenceError
@@ -124,7 +125,7 @@ class LibraryEngine:
             or connection.may_leak_trailers(request)
             or (early and not request.content.is_eof())
         )
-        return _Answer(answer, close, self._settings.timeouts.write_secs, partial(self._ended, connection))
+        return _Answer(answer, close, self._settings.timeouts, partial(self._ended, connection))
 
     async def _answer(self, request: web.BaseRequest, asked: HttpRequest) -> tuple[HttpAnswer, bool]:
         """The answer, and whether it was given before the body was read."""
@@ -141,7 +142,7 @@ class LibraryEngine:
 
     async def _body(self, request: web.BaseRequest, limit: int | None) -> bytes:
         """The whole body. Raises the ``InferenceError`` to refuse the request with."""
-        content, stall_secs = request.content, self._settings.timeouts.body_secs
+        content, timeouts = request.content, self._settings.timeouts
         if content.is_eof():
             body: bytes = content.read_nowait()
             if limit is not None and len(body) > limit:
@@ -159,9 +160,9 @@ class LibraryEngine:
         connection.await_body(content)
         try:
             too_large = partial(request_too_large, limit)
-            return await read_body(content, limit, too_large, stall_secs, connection.held)
+            return await read_body(content, limit, too_large, timeouts, connection.held)
         except TimeoutError as silence:
-            raise stalled(stall_secs) from silence
+            raise stalled(timeouts.body_secs) from silence
         except web.RequestPayloadError as broken:
             raise badly_framed() from broken
 
@@ -250,7 +251,7 @@ class _Connection(web.RequestHandler):
             _log.error("unexpected error", exc_info=exc, extra={"facts": {"path": request.path}})
             message = FAULT
         answer = text_answer(status, (message or "not HTTP").strip())
-        return _Answer(answer, close=True, stall_secs=0, written=_nothing)
+        return _Answer(answer, close=True, timeouts=DEFAULT_TIMEOUTS, written=_nothing)
 
 
 def _head(request: web.BaseRequest) -> HttpRequest:
@@ -275,12 +276,12 @@ class _Answer(web.StreamResponse):
     """
 
     def __init__(
-        self, answer: HttpAnswer, close: bool, stall_secs: float, written: Callable[[], None]
+        self, answer: HttpAnswer, close: bool, timeouts: Timeouts, written: Callable[[], None]
     ) -> None:
         super().__init__(status=answer.status)
         self._answer = answer
         self._close = close
-        self._stall_secs = stall_secs
+        self._timeouts = timeouts
         self._written = written
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
@@ -351,7 +352,7 @@ class _Answer(web.StreamResponse):
         """Wait until the client has taken most of it."""
         transport = _transport(request)
         if transport.get_write_buffer_size():
-            watch = StallWatch(transport, self._stall_secs)
+            watch = StallWatch(transport, self._timeouts)
             watch.start()
             try:
                 await request.writer.drain()

@@ -10,7 +10,7 @@ import math
 from time import monotonic
 
 from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
-from interlingua.protocols.transport.http.engine import Settings, broken_body, request_too_large
+from interlingua.protocols.transport.http.engine import Settings, broken_body, request_too_large, slow_body
 from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, ArrivingBody
 from interlingua.protocols.transport.http1.body import BodyError, SmallChunksError
 from interlingua.protocols.transport.http1.headers import RequestHeaders
@@ -32,6 +32,8 @@ class BodyReceiver(asyncio.Protocol):
     _turn: Turn
     _held: BodyLoad
     _expires: float
+    _body_began: float  # in monotonic time, later by the time in which it was not read
+    _paused_since: float
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -58,7 +60,8 @@ class BodyReceiver(asyncio.Protocol):
             if prefix is not None and prefix < length:
                 self._prefix, self._arriving = prefix, ArrivingBody(length, self._flow, self._loop)
                 self._reader.read_while_arriving(self._arriving)
-        self._expires = monotonic() + self._settings.timeouts.body_secs
+        self._body_began = monotonic()
+        self._expires = self._body_began + self._settings.timeouts.body_secs
         self._read_body()
         if self._reader.state is not BODY:
             return
@@ -114,8 +117,21 @@ class BodyReceiver(asyncio.Protocol):
 
     def _flow(self, read: bool) -> None:
         """Go on with a body that is read while it arrives, or wait for its reader."""
-        self._expires = monotonic() + self._settings.timeouts.body_secs if read else math.inf
+        now = monotonic()
+        if read:
+            self._expires = now + self._settings.timeouts.body_secs
+            self._body_began += now - self._paused_since
+        else:
+            self._expires, self._paused_since = math.inf, now
         self._turn.read(read)
+
+    def _check_rate(self, now: float) -> None:
+        """Refuse a body that arrives too slowly, unless it waits for its reader."""
+        timeouts, request = self._settings.timeouts, self._request
+        if self._expires == math.inf or request is None:
+            return
+        if timeouts.slow_body(now - self._body_began, self._reader.arrived):
+            self._fail_body(request, slow_body(timeouts.min_bytes_per_sec))
 
     def _stop_body(self, fault: BaseException) -> None:
         """Read no more of a body that is arriving; its reader gets ``fault``."""

@@ -19,6 +19,7 @@ from interlingua.protocols.transport.http1.answer import (
     total_size,
 )
 from interlingua.protocols.transport.stall import StallWatch
+from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.transport.writes import JOINED_BYTES, write_pieces
 from interlingua.protocols.wire import BodyRest, Buffer, HttpAnswer, parts_of
 
@@ -32,9 +33,9 @@ class AnswerWriter:
     """The writing side of one connection. Answers are written in the version HTTP/1.``minor``; ``bodiless``
     ones, to HEAD, without their bodies."""
 
-    def __init__(self, transport: asyncio.Transport, stall_secs: float) -> None:
+    def __init__(self, transport: asyncio.Transport, timeouts: Timeouts) -> None:
         self._transport = transport
-        self._stall = StallWatch(transport, stall_secs)
+        self._stall = StallWatch(transport, timeouts)
         self._writable: asyncio.Future[None] | None = None
         self._begun: tuple[object, ...] = ()
         self._beginning = b""  # of the head with the values in _begun

@@ -24,8 +24,8 @@ CLIENT_ENGINE = "native"
 
 
 def stalling(secs: float, idle_secs: float | None = None) -> Timeouts:
-    """Every timeout but that of idle connections."""
-    return Timeouts(idle_secs, secs, secs, secs)
+    """Every timeout but that of idle connections, for bodies and answers at any rate."""
+    return Timeouts(idle_secs, secs, secs, secs, 0)
 
 
 @dataclass

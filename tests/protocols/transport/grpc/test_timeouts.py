@@ -139,7 +139,7 @@ class Call:
 
     def __init__(self, queued: int = 0, awaits_body: bool = False) -> None:
         self.queued, self.awaits_body = queued, awaits_body
-        self.send_window = self.received = 0
+        self.send_window = self.received = self.sent = 0
         self.sink = None
 
 
@@ -148,7 +148,7 @@ class Sender:
 
 
 def test_progress_is_looked_for_over_time() -> None:
-    finder: Any = StallFinder(Timeouts(body_secs=10, write_secs=20))
+    finder: Any = StallFinder(Timeouts(body_secs=10, write_secs=20, min_bytes_per_sec=0))
     writes, reads, rests = Call(queued=1), Call(awaits_body=True), Call()
     calls, sender = {writes, reads, rests}, Sender()
 
