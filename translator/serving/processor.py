@@ -76,18 +76,30 @@ class RequestProcessor:
         if action.operation is not Operation.INFER:
             return await _within(context.deadline, self._operate(opened, binding, context))
         began, failed = time.monotonic_ns(), True
+        service, passthrough, answer = self.service, action.passthrough, None
+        router = service.router
+        joined = binding.capability.joined_versions
+        # without any of these a message passes to the model that it names, if to any
+        named = not (
+            router.routes or service.observers or self.header_parameters or self.restricts_inference or joined
+        )
         try:
             # targets themselves observe the deadline in the context
-            dispatch = self._dispatch(opened, binding, context)
-            if binding.capability.joined_versions:
-                await dispatch.split_version()
-            answer = None
-            if action.passthrough is not None and not dispatch.parameters:
-                answer = await dispatch.pass_through(self.service.observers, self.service.copies)
+            if passthrough is not None and named:
+                model = opened.model or self.default_model
+                target = router.models.get(model)
+                if target is not None and target.passthrough is passthrough:
+                    answer = await target.pass_through(opened, model, opened.version, context)
             if answer is None:
-                if opened.arriving is not None:
-                    await opened.arriving.collect()
-                answer = await self._answer(dispatch)
+                dispatch = self._dispatch(opened, binding, context)
+                if joined:
+                    await dispatch.split_version()
+                if passthrough is not None and not (named or dispatch.parameters):
+                    answer = await dispatch.pass_through(service.observers, service.copies)
+                if answer is None:
+                    if opened.arriving is not None:
+                        await opened.arriving.collect()
+                    answer = await self._answer(dispatch)
             failed = False
         finally:
             self.service.trends.count(time.monotonic_ns() - began, failed)

@@ -154,7 +154,7 @@ class PooledHttpClient:
         )
         if request.rest is not None:
             connection.send_rest(request.rest, chunked=length is None)
-        if deadline is not None and self._deadlines is not None:
+        if deadline is not None and self._deadlines is not None and deadline < self._deadlines.at:
             self._deadlines.add(deadline)
         return waiter
 
