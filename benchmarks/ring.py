@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.ring [--quick]``: CPU microseconds of each process per request to a model that returns
 its input. The same call without the second process is subtracted. ``in place``: the tensor was received in
-the arena.
+the arena. ``made``: the model returns a tensor of its own instead, as most models do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,11 @@ class Row:
     clients: int
     requests: int
     in_place: bool = False
+    made: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.nbytes:,}{', in place' * self.in_place}{', made' * self.made}"
 
 
 ROWS = (
@@ -44,17 +49,28 @@ ROWS = (
     Row(64 << 10, 32, 20_000),
     Row(4 << 20, 8, 2_000),
     Row(4 << 20, 8, 2_000, in_place=True),
+    Row(4 << 20, 8, 2_000, in_place=True, made=True),
 )
 
 
-class _Identity(Target):
+class _Model(Target):
+    """Returns its input, or ``made``."""
+
+    def __init__(self, made: Tensor | None) -> None:
+        self._made = made
+
     async def infer(self, request: InferRequest) -> InferResponse:
-        return InferResponse("identity", request.inputs, "1")
+        return InferResponse("model", request.inputs if self._made is None else (self._made,), "1")
 
 
-async def _serve(ends: Ends) -> float:
+def _model(row: Row) -> _Model:
+    own = np.zeros(row.nbytes, np.uint8).data
+    return _Model(Tensor("y", Datatype.UINT8, (row.nbytes,), own) if row.made else None)
+
+
+async def _serve(ends: Ends, row: Row) -> float:
     """Answer until the other process ends. Returns the CPU seconds."""
-    model, over = _Identity(), asyncio.Event()
+    model, over = _model(row), asyncio.Event()
     server = RuntimeServer(ends, lambda _: model, {}, over.set)
     began = time.process_time()
     await over.wait()
@@ -65,17 +81,17 @@ async def _serve(ends: Ends) -> float:
 
 async def _load(ends: Ends, row: Row) -> tuple[float, float]:
     """Send the requests of ``row``. Returns the CPU seconds, and those of calls without the process."""
-    client, model = RuntimeClient(ends), _Identity()
+    client, model = RuntimeClient(ends), _model(row)
     own = np.zeros(row.nbytes, np.uint8).data
 
     def request() -> InferRequest:
         data = client.allocate(row.nbytes) if row.in_place else own
         assert data is not None
-        return InferRequest("identity", (Tensor("x", Datatype.UINT8, (row.nbytes,), data),))
+        return InferRequest("model", (Tensor("x", Datatype.UINT8, (row.nbytes,), data),))
 
     async def remote() -> None:
         for _ in range(row.requests // row.clients):
-            await client.infer(request(), "identity")
+            await client.infer(request(), "model")
 
     async def local() -> None:
         for _ in range(row.requests // row.clients):
@@ -98,7 +114,7 @@ def measure(row: Row) -> tuple[float, float]:
     if process == 0:
         for descriptor in here:
             os.close(descriptor)
-        os.write(write, b"%f" % loop.run(_serve(there)))
+        os.write(write, b"%f" % loop.run(_serve(there, row)))
         os._exit(0)
     for descriptor in there:
         os.close(descriptor)
@@ -116,10 +132,8 @@ def main(arguments: list[str] | None = None, show: Callable[[str], object] = pri
     quick = parser.parse_args(arguments).quick
     show("| bytes | in flight | front end, µs | runtime, µs |\n|---|---|---|---|")
     for row in ROWS:
-        chosen = Row(row.nbytes, row.clients, row.requests // 10, row.in_place) if quick else row
-        front_end, runtime = measure(chosen)
-        size = f"{row.nbytes:,}" + (", in place" if row.in_place else "")
-        show(f"| {size} | {row.clients} | {front_end:.1f} | {runtime:.1f} |")
+        front_end, runtime = measure(replace(row, requests=row.requests // 10) if quick else row)
+        show(f"| {row.name} | {row.clients} | {front_end:.1f} | {runtime:.1f} |")
     return 0
 
 

@@ -16,6 +16,7 @@ from typing import cast
 
 from interlingua.protocols.shared_counts import SharedAddresses, SharedCount
 from interlingua.protocols.transport.descriptors import UNLIMITED
+from interlingua.protocols.transport.received import Allocate, unfilled
 from interlingua.protocols.transport.sockets import client_host
 from interlingua.schemas import ErrorCode, InferenceError
 
@@ -33,14 +34,15 @@ _log = logging.getLogger(__name__)
 
 class Load:
     """Requests in flight and the bytes of their bodies: of a listener, or of all together. Their owners add
-    and subtract."""
+    and subtract. ``allocate`` gets memory for large bodies."""
 
-    __slots__ = ("body_bytes", "max_bytes", "max_requests", "requests")
+    __slots__ = ("allocate", "body_bytes", "max_bytes", "max_requests", "requests")
 
     def __init__(self, max_requests: int | None = None, max_bytes: int | None = None) -> None:
         self.max_requests = UNLIMITED if max_requests is None else max_requests
         self.max_bytes = UNLIMITED if max_bytes is None else max_bytes
         self.requests = self.body_bytes = 0
+        self.allocate: Allocate = unfilled
 
 
 class ListenerLoad(Load):
@@ -82,6 +84,7 @@ class ListenerLoad(Load):
         self.max_connections_per_address = max_connections_per_address
         self.evicts = evicts
         self.connections = 0
+        self.allocate = self.total.allocate
         self.refused: Counter[str] = Counter()
         self._addresses: Counter[str] = Counter()
         self._ceiling = ceiling

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -21,6 +22,9 @@ after more than it handles in one turn: so it holds little, and the kernel holds
 
 _RESERVED_BYTES = 64 << 20
 """How much a ``ReceiveBuffer`` reserves at once."""
+
+Allocate = Callable[[int], memoryview]
+"""Gets memory of so many bytes to receive into. Raises ``MemoryError``."""
 
 
 class SharedReceiver(asyncio.BufferedProtocol):
@@ -69,9 +73,10 @@ class ReceiveBuffer:
     """The buffer of a message of ``size`` bytes, which begins with ``held``. The size is reserved, up to a
     limit, and costs nothing until the bytes arrive; above it, memory grows with what arrives."""
 
-    def __init__(self, size: int, held: memoryview) -> None:
+    def __init__(self, size: int, held: memoryview, allocate: Allocate) -> None:
         self._size = size
-        self._buffer = _grown(held, min(size, _RESERVED_BYTES))
+        self._allocate = allocate
+        self._buffer = self._grown(held, min(size, _RESERVED_BYTES))
         self.filled = len(held)
 
     @property
@@ -82,7 +87,7 @@ class ReceiveBuffer:
     def space(self) -> memoryview:
         """Where the next bytes belong; not empty while bytes are missing."""
         if self.filled == len(self._buffer):
-            self._buffer = _grown(self._buffer, min(self._size, 2 * self.filled))
+            self._buffer = self._grown(self._buffer, min(self._size, 2 * self.filled))
         return self._buffer[self.filled :]
 
     def take(self, data: memoryview) -> int:
@@ -100,12 +105,11 @@ class ReceiveBuffer:
         """The complete message."""
         return self._buffer.toreadonly()
 
-
-def _grown(held: memoryview, size: int) -> memoryview:
-    """A buffer of ``size`` bytes that begins with ``held``."""
-    grown = unfilled(size)
-    grown[: len(held)] = held
-    return grown
+    def _grown(self, held: memoryview, size: int) -> memoryview:
+        """A buffer of ``size`` bytes that begins with ``held``."""
+        grown = self._allocate(size)
+        grown[: len(held)] = held
+        return grown
 
 
 def unfilled(size: int) -> memoryview:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from interlingua.protocols.transport.received import unfilled
 from interlingua.runtime.front_end.link import RuntimeLink
 from interlingua.runtime.front_end.model import RuntimeModel
 from interlingua.runtime.front_end.snapshot import ModelsSnapshot
@@ -12,6 +13,9 @@ from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.known_models import PLAIN, KnownModels
 from interlingua.runtime.target import Target
 from interlingua.schemas import ModelControl, ModelStatus
+
+_SHARED_BYTES = 1 << 16
+"""Smaller messages get other memory: a copy of their tensors costs as little as a block of an arena."""
 
 
 class FrontEndCatalog(KnownModels):
@@ -22,6 +26,15 @@ class FrontEndCatalog(KnownModels):
         self._here = ModelCatalog(remote)
         self._snapshot = ModelsSnapshot()
         self.link = RuntimeLink(self._apply, self.changes.happened)
+
+    def allocate(self, size: int) -> memoryview:
+        """Memory to receive a message of ``size`` bytes into. The runtime process reads large tensors there
+        in place, unless there is no space, or no model. Raises ``MemoryError``."""
+        if size >= _SHARED_BYTES and self._snapshot.served and self.link.connected:
+            block = self.link.client.allocate(size)
+            if block is not None:
+                return block
+        return unfilled(size)
 
     def names(self) -> list[str]:
         known = (name for name, absent in self._snapshot.absent.items() if absent.blocks is not None)

@@ -55,22 +55,27 @@ class _Use:
 
 class Arena:
     """The owner's side of ``memory``; ``flags`` has ``TICKETS`` bytes. Use in one thread; views may end in
-    any. ``used_bytes`` were in use when the owner last looked."""
+    any. ``used_bytes`` of ``size`` were in use when the owner last looked."""
 
     def __init__(self, memory: mmap.mmap, flags: mmap.mmap) -> None:
         self._memory = memory
         self._flags = memoryview(flags)
-        self._free = [(0, len(memory))]
+        self.size = len(memory)
+        self._free = [(0, self.size)]
         self._used: dict[int, _Use] = {}
         self._tickets = deque(range(TICKETS))
         self._reclaim_at = _RECLAIM_BYTES
         self.used_bytes = 0
 
-    def allocate(self, size: int) -> memoryview | None:
-        """A writable view of ``size`` bytes, at least one, which hold old data; None without space."""
+    def allocate(self, size: int, spare: int = 0) -> memoryview | None:
+        """A writable view of ``size`` bytes, at least one, which hold old data; None without space for that
+        and ``spare`` bytes more."""
         need = -(-size // PAGE_BYTES) * PAGE_BYTES
-        if self.used_bytes > self._reclaim_at:
+        most = self.size - need - spare
+        if self.used_bytes > min(self._reclaim_at, most):
             self._reclaim()
+            if self.used_bytes > most:
+                return None
         offset = self._extent(need)
         if offset is None:
             self._reclaim()

@@ -72,10 +72,11 @@ class RuntimeClient:
         self._waiting: dict[int, asyncio.Future[_Arrived]] = {}
         self._streams: dict[int, _Stream] = {}
 
-    @property
-    def allocate(self) -> Callable[[int], memoryview | None]:
-        """Allocates memory for a tensor that is then sent without a copy; see ``Arena.allocate``."""
-        return self._channel.arena.allocate
+    def allocate(self, size: int) -> memoryview | None:
+        """Memory for a message whose tensors are then sent without a copy; None without space. Half of the
+        arena is for copies: slow callers, or those that announce more than they send, do not take it."""
+        arena = self._channel.arena
+        return arena.allocate(size, arena.size // 2) if self._open else None
 
     async def infer(self, request: InferRequest, model: str, *, headers: bool = False) -> InferResponse:
         """The answer of ``model`` to ``request``, whose context gets the timings. ``headers``: the model

@@ -53,6 +53,7 @@ async def _run(supervisor: Child) -> None:
     service = assembly.service
     service.started_ns = order.started_ns
     assembly.sources.parts["models"] = partial(model_report.collect_here, service.catalog)
+    assembly.load.allocate = catalog.allocate
     # the numbers of all front ends differ
     service.numbers = count(1 + order.number, order.front_ends)
     front_end = _FrontEnd(supervisor, order, limits, assembly)

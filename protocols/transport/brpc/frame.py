@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from interlingua.protocols.protobuf_wire import varint
 from interlingua.protocols.transport.brpc.trace import NO_HEADERS, headers_in, trace_fields, user_fields
-from interlingua.protocols.transport.received import ReceiveBuffer
+from interlingua.protocols.transport.received import Allocate, ReceiveBuffer, unfilled
 from interlingua.protocols.wire import Buffer, Headers
 from interlingua.schemas.brpc import MESSAGES
 
@@ -85,11 +85,14 @@ class BrpcFrameReader:
 
     A body above ``max_body_bytes`` is a ``FrameError``; with ``skims`` it becomes a frame without a payload
     instead, and its bytes are thrown away as they come. The rest of a large frame is received into the
-    frame's own buffer: see :attr:`space`.
+    frame's own buffer, from ``allocate``: see :attr:`space`.
     """
 
-    def __init__(self, max_body_bytes: int = MAX_BODY_BYTES, *, skims: bool = False) -> None:
+    def __init__(
+        self, max_body_bytes: int = MAX_BODY_BYTES, allocate: Allocate = unfilled, *, skims: bool = False
+    ) -> None:
         self._limit = max_body_bytes
+        self._allocate = allocate
         self._skims = skims
         self._held = _NOTHING
         self._large: ReceiveBuffer | None = None
@@ -137,6 +140,10 @@ class BrpcFrameReader:
         if not self._held.readonly:
             self._held = memoryview(bytes(self._held))
 
+    def discard(self) -> None:
+        """Forget what is held."""
+        self._held, self._large = _NOTHING, None
+
     def next(self) -> Frame | None:
         """The next frame that is complete, None where more bytes are needed first.
 
@@ -157,7 +164,7 @@ class BrpcFrameReader:
                     return self._skim(size, meta_size)
                 if len(held) < _HEADER.size + size:
                     if size > _JOINED_BYTES:
-                        self._large = ReceiveBuffer(_HEADER.size + size, held)
+                        self._large = ReceiveBuffer(_HEADER.size + size, held, self._allocate)
                         self._held = _NOTHING
                     return None
                 body = self._take(_HEADER.size + size)[_HEADER.size :]

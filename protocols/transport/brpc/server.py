@@ -150,7 +150,7 @@ class _Connection(SharedReceiver):
     def __init__(self, server: BrpcServer) -> None:
         super().__init__(server.space)
         self._server = server
-        self._frames = BrpcFrameReader(server.max_request_bytes)
+        self._frames = BrpcFrameReader(server.max_request_bytes, server.connections.load.allocate)
         self._first: bytes | None = b""
         self._running: dict[asyncio.Task[None], Context] = {}
         self._draining = False
@@ -215,6 +215,7 @@ class _Connection(SharedReceiver):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the calls."""
         self._leave()
+        self._frames.discard()
         for task, context in self._running.items():
             context.cancel.cancel()
             task.cancel()

@@ -106,7 +106,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def __init__(self, server: FramedServer) -> None:
         self._server = server
-        self._splitter = FrameSplitter(server.max_request_bytes)
+        self._splitter = FrameSplitter(server.max_request_bytes, server.connections.load.allocate)
         self._calls: deque[_Call] = deque()
         self._fresh = True
         self._half_closed = self._ending = False
@@ -190,7 +190,10 @@ class _Connection(asyncio.BufferedProtocol):
             call.request.context.cancel.cancel()
             if call.task is not None:
                 call.task.cancel()
+                # a cancelled task refers to its call: a cycle would keep the memory of the message
+                call.task = None
         self._calls.clear()
+        self._splitter.discard()
 
     # called by the connection set
 

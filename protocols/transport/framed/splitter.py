@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from interlingua.protocols.transport.received import ReceiveBuffer, unfilled
+from interlingua.protocols.transport.received import Allocate, ReceiveBuffer, unfilled
 
 SIZE_BYTES = 4
 """The size of a frame's prefix."""
@@ -31,14 +31,15 @@ class FrameTooLargeError(Exception):
 
 
 class FrameSplitter:
-    """Messages of up to ``max_message_bytes`` out of what arrives.
+    """Messages of up to ``max_message_bytes`` out of what arrives, large ones in memory from ``allocate``.
 
     Write into ``space()``, say how much to ``received``, take messages from ``next`` until there is none:
     only then is there space for more.
     """
 
-    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES, allocate: Allocate = unfilled) -> None:
         self._limit = max_message_bytes
+        self._allocate = allocate
         self._chunk = unfilled(_CHUNK_BYTES)
         self._begin = self._end = 0
         self._large: ReceiveBuffer | None = None
@@ -106,7 +107,7 @@ class FrameSplitter:
             # the size stays before it: what is aligned in the message counts from there
             return memoryview(frame)[SIZE_BYTES:]
         if whole > _CHUNK_BYTES:
-            self._large = ReceiveBuffer(whole, self._chunk[self._begin : self._end])
+            self._large = ReceiveBuffer(whole, self._chunk[self._begin : self._end], self._allocate)
             self._begin = self._end = 0
         return None
 

@@ -122,6 +122,7 @@ class GrpcCall(MessageStream):
         self._over = True
         if self.loan or self.window_held:
             self.connection.message_ended(self)
+        self.sink = None
         if self._reset_at_work:
             return
         self.context.cancel.cancel()
@@ -131,6 +132,7 @@ class GrpcCall(MessageStream):
             self._reset_at_work = True
             self.connection.reset_at_work += 1
         else:
+            self._task = None
             self._host.call_ended(self)
 
     def on_drained(self) -> None:
@@ -185,6 +187,8 @@ class GrpcCall(MessageStream):
 
     def _done(self) -> None:
         """The task is done."""
+        # if it was cancelled it refers to its frames: a cycle would keep the memory of the message
+        self._task = None
         self._working = False
         if self.loan:
             self.connection.message_ended(self)
@@ -202,15 +206,15 @@ class UnaryCall(GrpcCall):
     @property
     def awaits_body(self) -> bool:
         """See ``GrpcCall``: a unary call is its message."""
-        return self._task is None and not (self.half_closed_remote or self.window_held)
+        return self._task is None and not (self._over or self.half_closed_remote or self.window_held)
 
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """See ``Stream``."""
-        if self._task is not None:
+        if self._task is not None or self._over:
             return
         try:
             coding, limit = self._headers.coding, self._host.max_request_bytes
-            for message in self.messages_in(data, start, stop, coding, limit):
+            for message in self.messages_in(data, start, stop, coding, limit, self._host.load.allocate):
                 if self.held is not None and not self._hold(len(message)):
                     return
                 request = GrpcRequest(self._headers.method, message, self._headers.metadata, self.context)
@@ -289,7 +293,7 @@ class StreamCall(GrpcCall):
         guard, before, empty = self.connection.guard, len(self._messages), 0
         try:
             coding, limit = self._headers.coding, self._host.max_request_bytes
-            for message in self.messages_in(data, start, stop, coding, limit):
+            for message in self.messages_in(data, start, stop, coding, limit, self._host.load.allocate):
                 size = len(message)
                 self._messages.append(message)
                 self._held += size + PREFIX_BYTES

@@ -22,6 +22,7 @@ from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAU
 from interlingua.protocols.transport.h2.client import ClientConnection, ClientStream
 from interlingua.protocols.transport.h2.flood import BURST, SMALL_BYTES
 from interlingua.protocols.transport.h2.frames import Code
+from interlingua.protocols.transport.received import unfilled
 from interlingua.protocols.transport.turns import TURN_MESSAGES, next_turn
 from interlingua.protocols.wire import Buffer, GrpcAnswer
 
@@ -117,7 +118,7 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
             self._end(GrpcAnswer(code=INTERNAL, details="the answer is malformed: data before headers"))
             return
         try:
-            for message in self.messages_in(data, start, stop, head.coding, self._host.limit):
+            for message in self.messages_in(data, start, stop, head.coding, self._host.limit, unfilled):
                 self._message_received(message)
         except MessageError as error:
             if error.code == RESOURCE_EXHAUSTED:

@@ -15,7 +15,7 @@ from typing import Any
 from interlingua.protocols.content_coding import SHORT_BYTES, inflate
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.h2.stream import Stream
-from interlingua.protocols.transport.received import unfilled
+from interlingua.protocols.transport.received import Allocate
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
@@ -81,11 +81,23 @@ class CompressedMessage:
 
 class MessageReader:
     """For one call: ``coding`` is the compression of messages with the compressed flag, ``limit`` the largest
-    size of a message, before and after decompression. A ``Sink``, except for the last byte of a message."""
+    size of a message, before and after decompression, ``allocate`` gets memory for large ones. A ``Sink``,
+    except for the last byte of a message."""
 
-    __slots__ = ("_coding", "_compressed", "_limit", "_prefix", "_size", "buffer", "end", "filled")
+    __slots__ = (
+        "_allocate",
+        "_coding",
+        "_compressed",
+        "_limit",
+        "_prefix",
+        "_size",
+        "buffer",
+        "end",
+        "filled",
+    )
 
-    def __init__(self, coding: str, limit: int | None) -> None:
+    def __init__(self, coding: str, limit: int | None, allocate: Allocate) -> None:
+        self._allocate = allocate
         self._coding = coding
         self._limit = limit
         self._prefix = b""
@@ -120,12 +132,12 @@ class MessageReader:
                     self._prefix = b""
                     yield self._unpacked(bytes(view[start - self._size : start]))
                     continue
-                self._allocate(0, 0)
+                self._extend(0, 0)
             filled = self.filled
             upto = max(start, min(start + self._size - filled, stop))
             after = filled + upto - start
             if after > len(self.buffer):
-                self._allocate(filled, after)
+                self._extend(filled, after)
             self.buffer[filled:after] = view[start:upto]
             start, self.filled = upto, after
             if after == self._size:
@@ -139,11 +151,11 @@ class MessageReader:
         if self._compressed & 1 and not self._coding:
             raise MessageError(INTERNAL, "Compression bit set but no encoding configured")
 
-    def _allocate(self, filled: int, needed: int) -> None:
+    def _extend(self, filled: int, needed: int) -> None:
         """Get a buffer for at least ``needed`` bytes; the first ``filled`` are there already."""
         size = min(self._size, max(_CLAIMED_BYTES, _GROWTH * needed))
         try:
-            buffer = unfilled(size)
+            buffer = self._allocate(size)
         except MemoryError:
             details = f"no memory for a message of {self._size} bytes"
             raise MessageError(RESOURCE_EXHAUSTED, details, explained=True) from None
@@ -171,10 +183,11 @@ class MessageStream(Stream):
     sink: MessageReader | None
 
     def messages_in(
-        self, data: Buffer, start: int, stop: int, coding: str, limit: int | None
+        self, data: Buffer, start: int, stop: int, coding: str, limit: int | None, allocate: Allocate
     ) -> Iterable[Any]:
         """The messages that ``data[start:stop]`` completes, each a buffer or a ``CompressedMessage``;
-        ``coding`` and ``limit`` are those of ``MessageReader``. Raises ``MessageError`` between them."""
+        ``coding``, ``limit`` and ``allocate`` are those of ``MessageReader``. Raises ``MessageError`` between
+        them."""
         if stop - start >= PREFIX_BYTES and (self.sink is None or not self.sink.partial):
             # nearly every message fills one DATA frame
             compressed, size = PREFIX.unpack_from(data, start)
@@ -184,7 +197,7 @@ class MessageStream(Stream):
                     return (memoryview(data)[begin:stop],)
                 return (bytes(data[begin:stop]),)
         if self.sink is None:
-            self.sink = MessageReader(coding, limit)
+            self.sink = MessageReader(coding, limit, allocate)
         return self.sink.read(data, start, stop)
 
     @property

@@ -104,6 +104,7 @@ class HttpConnection(BodyReceiver):
             self._timer.cancel()
         if self._request is not None:
             self._request.context.cancel.cancel()
+            self._request = None
         if self._task is not None:
             self._task.cancel()
         if self._task is None or self._idle is not None:
@@ -206,9 +207,7 @@ class HttpConnection(BodyReceiver):
                     await self._idle
                     self._idle = None
                 self._ready = False
-                request = self._request
-                assert request is not None, "the task is woken for a request"  # noqa: S101
-                self._go_on(await self._answer(request))
+                self._go_on(await self._answer())
                 if self._request is not None:
                     await asyncio.sleep(0)  # many pipelined requests give other connections their turn
         except (ConnectionError, InferenceError):
@@ -222,9 +221,10 @@ class HttpConnection(BodyReceiver):
             self._connections.changed()
             self._task = None
 
-    async def _answer(self, request: HttpRequest) -> bool:
-        """Answer ``request``. Returns whether the connection persists."""
-        settings, reader = self._settings, self._reader
+    async def _answer(self) -> bool:
+        """Answer the request. Returns whether the connection persists."""
+        settings, reader, request = self._settings, self._reader, self._request
+        assert request is not None, "the task is woken for a request"  # noqa: S101
         answer = self._early
         if answer is None:
             try:

@@ -37,7 +37,7 @@ class BodyReceiver(asyncio.Protocol):
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._reader = RequestReader(settings.accept_te_with_length)
+        self._reader = RequestReader(settings.accept_te_with_length, settings.load.allocate)
         self._request: HttpRequest | None = None
         self._early: HttpAnswer | None = None
         self._arriving: ArrivingBody | None = None  # the body of a request that need not be complete

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from interlingua.protocols.transport.allowance import Allowance
 from interlingua.protocols.transport.http1.headers import NAME
+from interlingua.protocols.transport.received import Allocate, unfilled
 from interlingua.protocols.transport.turns import TURN_FRAMES
 from interlingua.protocols.wire import Buffer
 
@@ -74,11 +73,12 @@ def body_in(data: bytes | bytearray, at: int, length: int) -> Buffer:
 
 
 class SizedBody:
-    """A body of ``length`` bytes. Pieces are copied to their place at once: joining them later would read
-    them from memory again."""
+    """A body of ``length`` bytes in memory from ``allocate``. Pieces are copied to their place at once:
+    joining them later would read them from memory again."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, allocate: Allocate = unfilled) -> None:
         self._length = length
+        self._allocate = allocate
         self.least_size = length
         """The size of the body, as far as it is known."""
         self._whole: Buffer = b""
@@ -123,7 +123,7 @@ class SizedBody:
 
     def _grow(self, kept: int) -> None:
         # the system maps the pages when they are written to
-        larger = np.empty(min(self._length, max(_RESERVED_BYTES, 2 * self.size)), np.uint8).data
+        larger = self._allocate(min(self._length, max(_RESERVED_BYTES, 2 * self.size)))
         larger[:kept] = self._buffer[:kept]
         self._buffer = larger
 
@@ -143,7 +143,7 @@ class _Pieces:
         self.size += len(piece)
         if self.size > self._checked:
             self._checked = self.size + _CHECK_BYTES
-            np.empty(_SPARE_BYTES, np.uint8)  # reserved, not touched, and freed at once
+            unfilled(_SPARE_BYTES)  # reserved, not touched, and freed at once
         if len(piece) >= _JOINED_BYTES:
             parts.append(piece)
         elif parts and len(parts[-1]) < _JOINED_BYTES:

@@ -19,6 +19,7 @@ from interlingua.protocols.transport.http1.headers import (
     parse_headers,
     request_parser,
 )
+from interlingua.protocols.transport.received import Allocate, unfilled
 from interlingua.protocols.wire import Buffer
 
 _KNOWN_BYTES = 1 << 12
@@ -86,10 +87,12 @@ TRANSITIONS: dict[ReadState, dict[ReadEvent, ReadState]] = {
 
 
 class RequestReader:
-    """``headers`` are those of the current request, ``body`` its body in state ANSWERING."""
+    """``headers`` are those of the current request, ``body`` its body in state ANSWERING. Memory for large
+    bodies is from ``allocate``."""
 
     __slots__ = (
         "_accept_te_with_length",
+        "_allocate",
         "_allowance",
         "_at",
         "_body",
@@ -100,7 +103,8 @@ class RequestReader:
         "state",
     )
 
-    def __init__(self, accept_te_with_length: bool = False) -> None:
+    def __init__(self, accept_te_with_length: bool = False, allocate: Allocate = unfilled) -> None:
+        self._allocate = allocate
         self.state = IDLE
         self.headers = _NONE
         self.body: Buffer = b""
@@ -152,7 +156,7 @@ class RequestReader:
             at += length
             self.state = TRANSITIONS[self.state][REQUEST]
         else:
-            self._body = self._chunked_body() if length < 0 else SizedBody(length)
+            self._body = self._chunked_body() if length < 0 else SizedBody(length, self._allocate)
             self.state = TRANSITIONS[self.state][HEADERS]
         self._data, self._at = (b"", 0) if at == len(data) else (data, at)
         return headers
@@ -215,7 +219,7 @@ class RequestReader:
     def close(self) -> None:
         """Read no more requests, and drop what has arrived."""
         self.state = TRANSITIONS[self.state][CLOSE]
-        self._body, self._data, self._at = None, b"", 0
+        self.body, self._body, self._data, self._at = b"", None, b"", 0
 
     def _chunked_body(self) -> ChunkedBody:
         if self._allowance is None:  # of all bodies of the connection

@@ -222,3 +222,39 @@ async def test_a_runtime_process_that_exits_at_once_is_no_connection() -> None:
     with pytest.raises(InferenceError, match="is being started"):
         await connecting
     assert not front_end.link.connected
+
+
+async def test_large_messages_are_received_where_the_runtime_process_reads_them(server: Server) -> None:
+    front_end = server.front_ends[0]
+    arena = front_end.link.client._channel.arena
+
+    def is_shared(view: memoryview) -> bool:
+        place = arena.send(view)
+        if place is not None:
+            arena.withdraw(place.ticket)
+        return place is not None
+
+    data = front_end.allocate(100_000)
+    assert is_shared(data)
+    assert not is_shared(front_end.allocate(1000))
+    data[:] = np.arange(25_000, dtype=np.float32).tobytes()
+    request = InferRequest("neg", (Tensor("x", Datatype.FP32, (25_000,), data.toreadonly()),))
+    response = await front_end.find("neg").infer(request)
+    assert np.array_equal(response.outputs[0].numpy(), -np.arange(25_000, dtype=np.float32))
+    # half of the arena is for copies
+    more = [front_end.allocate(100_000) for _ in range(10)]
+    assert [is_shared(each) for each in more] == [True] * 4 + [False] * 6
+    own = Tensor("x", Datatype.FP32, (25_000,), more[-1].toreadonly())
+    await front_end.find("neg").infer(InferRequest("neg", (own,)))
+    # they come back as soon as they are released
+    del more, data, request
+    assert is_shared(front_end.allocate(ARENA_BYTES // 2))
+
+
+async def test_messages_are_received_without_a_runtime_process(server: Server) -> None:
+    await server.hub.close()
+    for each in server.front_ends:
+        while each.link.connected:
+            await asyncio.sleep(0.001)
+        assert len(each.allocate(1 << 20)) == 1 << 20
+    assert len(FrontEndCatalog({}).allocate(1 << 20)) == 1 << 20

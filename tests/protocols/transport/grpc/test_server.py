@@ -17,9 +17,9 @@ import grpc.aio
 import pytest
 
 from interlingua.protocols.transport.address import Address
-from interlingua.protocols.transport.grpc import messages
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.options import Http2Options
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from tests.protocols.transport.h2.peer import (
     ACK,
@@ -247,12 +247,13 @@ class TestRefusals:
             await client.send(call(3))
             assert (await client.answer(3)).status == 0
 
-    async def test_of_a_message_without_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_of_a_message_without_memory(self) -> None:
         def exhausted(size: int) -> memoryview:
             raise MemoryError
 
-        monkeypatch.setattr(messages, "unfilled", exhausted)
-        async with raw() as client:
+        load = ListenerLoad()
+        load.allocate = exhausted
+        async with raw(load=load) as client:
             await client.send(head(1), frame(DATA, 0, 1, b"\0\0\1\0\0" + bytes(20_000)), call(3))
             answers = await client.answers([1, 3])
             assert (answers[1].status, answers[1].details) == (8, "no memory for a message of 65536 bytes")
