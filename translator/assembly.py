@@ -21,6 +21,7 @@ from interlingua.protocols.transport.descriptors import client_ceiling
 from interlingua.protocols.transport.load import ListenerLoad, Load
 from interlingua.protocols.transport.reach import unreachable
 from interlingua.protocols.transport.resolve import is_name, resolve
+from interlingua.protocols.transport.tls import TlsContext
 from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import (
@@ -72,6 +73,9 @@ from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.settings import LogBook
 
 C = TypeVar("C", bound=KnownModels, covariant=True)
+
+_ALPN = {"http": ("http/1.1",), "grpc": ("h2",)}
+"""What clients of each transport offer in ALPN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,16 +372,24 @@ def _pool(options: UpstreamOptions) -> Pool:
 
 def _member(url: str, options: UpstreamOptions, at: str = "") -> Member:
     place = parse_url(url, options.transport)
+    tls = _tls(options)
     client = client_of(options.transport, options.engine)(
         place,
         connect_timeout_secs=options.connect_timeout_secs,
         max_response_bytes=options.max_response_bytes,
         limits=decoding_limits(options),
         at=at,
+        tls=tls,
     )
-    address = replace(place.address, host=at) if at else place.address
-    reach = partial(unreachable, address, options.connect_timeout_secs)
+    reach = partial(unreachable, place.address, options.connect_timeout_secs, tls, at)
     return Member(client, f"{url} ({at})" if at else url, options.eject_after_failures, reach)
+
+
+def _tls(options: UpstreamOptions) -> TlsContext | None:
+    """TLS to a server. Raises ``OSError`` for files that are not usable."""
+    if options.tls is None:
+        return None
+    return TlsContext(options.tls.build(_ALPN.get(options.transport, ())))
 
 
 def _gate(options: UpstreamOptions) -> Gate | None:

@@ -25,7 +25,7 @@ from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.listener import AdminListener
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.options import Config, ListenerOptions
-from interlingua.translator.listening import server_of
+from interlingua.translator.listening import server_of, tls_of
 from interlingua.translator.progress import LoadingProgress
 from interlingua.translator.stop_signals import StopSignals
 from interlingua.translator.tuning import tune
@@ -82,7 +82,8 @@ def _admin(config: Config) -> AdminListener:
     if options is None:
         return AdminListener(None, secs)
     gate = AdminGate(authorization(options), PermittedHosts(options.hosts))
-    return AdminListener(parse_address(options.listen), secs, gate, options.max_connections)
+    tls = tls_of(options.tls, "http")
+    return AdminListener(parse_address(options.listen), secs, gate, options.max_connections, tls)
 
 
 async def _load_and_serve(config: Config, operators: AdminListener, stop: StopSignals) -> None:

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.listener import Listener
 from interlingua.protocols.transport.servers import SERVERS, Server, ServerSettings
+from interlingua.protocols.transport.tls import TlsContext
 from interlingua.translator.assembly import Assembly, decoding_limits
 from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.options import ListenerOptions
+from interlingua.translator.config.tls import ListenerTlsOptions
+
+PROTOCOLS: Mapping[str, tuple[str, ...]] = {
+    "http": ("http/1.1",),
+    "grpc": ("h2",),
+    "brpc": ("h2", "http/1.1"),
+    "tcp": (),
+}
+"""What ALPN offers on a listener of each transport; clients of baidu_std and of framed messages send none."""
 
 
 def server_of(assembly: Assembly, options: ListenerOptions, place: Address | Listener) -> Server:
-    """The server of the listener ``options`` at ``place``. Make them in the order of the configuration."""
+    """The server of the listener ``options`` at ``place``. Make them in the order of the configuration.
+    Raises ``OSError`` for files of TLS that are not usable."""
     pipeline = assembly.pipeline(options)
+    if not isinstance(place, Listener):
+        place = Listener(place)
+    place.trusts = pipeline.authorization.trusts if options.proxy_protocol else None
+    place.tls = tls_of(options.tls, options.transport)
     settings = ServerSettings(
         options.max_request_bytes,
         options.max_response_bytes,
         options.max_concurrency,
         options.engine,
         any(binding.te_with_length for binding in bindings_of(assembly.config, options)),
-        pipeline.authorization.trusts if options.proxy_protocol else None,
         pipeline.load,
         decoding_limits(options),
         options.timeouts,
         options.http2.build(),
     )
     return SERVERS[options.transport](pipeline.handlers, place, settings)
+
+
+def tls_of(options: ListenerTlsOptions | None, transport: str) -> TlsContext | None:
+    """TLS of a listener, or of the admin address, whose transport is http. Raises ``OSError`` for files that
+    are not usable."""
+    return None if options is None else TlsContext(options.build(PROTOCOLS[transport]))

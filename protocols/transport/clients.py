@@ -10,6 +10,7 @@ from interlingua.protocols.transport.brpc.client import BrpcConnectionClient
 from interlingua.protocols.transport.framed.client import PooledFramedClient
 from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.http.client import PooledHttpClient
+from interlingua.protocols.transport.tls import ClientTls, TlsContext
 from interlingua.protocols.wire import BrpcClient, FramedClient, GrpcClient, HttpClient
 from interlingua.schemas.offload import DecodingLimits
 
@@ -27,25 +28,28 @@ class Connect(Protocol):
         max_response_bytes: int | None = ...,
         limits: DecodingLimits = ...,
         at: str = ...,
+        tls: TlsContext | None = ...,
     ) -> Client:
-        """The client of the server at ``url``. ``at`` is the numeric address of its host, if it is known."""
+        """The client of the server at ``url``. ``at`` is the numeric address of its host, if it is known.
+        Libraries take no ``tls``: aiohttp has its own for https."""
 
 
 # a library is imported with its first client: aiohttp takes a fifth of a second
 
 
-def _http_library(url: Url, **options: Any) -> Client:
+def _http_library(url: Url, *, tls: TlsContext | None = None, **options: Any) -> Client:
     from interlingua.protocols.transport.http.library_client import AiohttpClient
 
     return AiohttpClient(url, **options)
 
 
-def _http_native(url: Url, **options: Any) -> Client:
-    # our own client has no TLS
-    return _http_library(url, **options) if url.scheme == "https" else PooledHttpClient(url, **options)
+def _http_native(url: Url, *, tls: TlsContext | None = None, **options: Any) -> Client:
+    if tls is None and url.scheme == "https":
+        tls = TlsContext(ClientTls(protocols=("http/1.1",)))
+    return PooledHttpClient(url, tls=tls, **options)
 
 
-def _grpc_library(url: Url, **options: Any) -> Client:
+def _grpc_library(url: Url, *, tls: TlsContext | None = None, **options: Any) -> Client:
     from interlingua.protocols.transport.grpc.library_client import GrpcioClient
 
     return GrpcioClient(url, **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain, zip_longest
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.descriptors import require_for_upstream
 from interlingua.protocols.transport.resolve import is_name
+from interlingua.protocols.transport.tls import ClientTls, TlsContext, reason
 
 Protocol = TypeVar("Protocol", bound=asyncio.BaseProtocol)
 Endpoint = tuple[int, int, int, Any]
@@ -26,37 +28,55 @@ class UnsentError(ConnectionError):
     """The connection failed before anything of a request was written to it."""
 
 
-async def connect(address: Address, host: str, make: Callable[[], Protocol], within_secs: float) -> Protocol:
+async def connect(
+    address: Address,
+    host: str,
+    make: Callable[[], Protocol],
+    within_secs: float,
+    tls: TlsContext | None = None,
+) -> Protocol:
     """Connect to ``address`` with the protocol that ``make`` returns; ``host`` is its name or a numeric form
-    of it. Raises ``UnsentError``."""
+    of it. With ``tls`` the handshake is part of it. Raises ``UnsentError``."""
     try:
         async with asyncio.timeout(within_secs):
-            return await open_connection(address, host, make)
+            return await open_connection(address, host, make, tls)
     except TimeoutError as late:
         raise UnsentError(f"gave no connection within {within_secs:g} seconds") from late
     except OSError as fault:
         raise UnsentError(f"cannot be reached: {reason_of(fault)}") from fault
 
 
-async def open_connection(address: Address, host: str, make: Callable[[], Protocol]) -> Protocol:
+async def open_connection(
+    address: Address, host: str, make: Callable[[], Protocol], tls: TlsContext | None = None
+) -> Protocol:
     """As :func:`connect`, without a limit. A name is connected at the first of its addresses that accepts
     (Happy Eyeballs, RFC 8305). Raises ``OSError``."""
     require_for_upstream()
     loop = asyncio.get_running_loop()
+    options = _tls_options(address, tls)
     if address.path:
-        _, protocol = await loop.create_unix_connection(make, address.path)
+        _, protocol = await loop.create_unix_connection(make, address.path, **options)
     elif not is_name(host):
-        _, protocol = await loop.create_connection(make, host, address.port)
+        _, protocol = await loop.create_connection(make, host, address.port, **options)
     else:
         found = await loop.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)
         endpoints = interleaved([(family, kind, proto, at) for family, kind, proto, _, at in found])
         sock = await _first_connected(loop, endpoints)
         try:
-            _, protocol = await loop.create_connection(make, sock=sock)
+            _, protocol = await loop.create_connection(make, sock=sock, **options)
         except BaseException:
             sock.close()
             raise
     return protocol
+
+
+def _tls_options(address: Address, tls: TlsContext | None) -> dict[str, Any]:
+    """The options of a connection with TLS: its certificate is for the name of ``address``, or for the one
+    that the options state."""
+    if tls is None:
+        return {}
+    stated = tls.options.server_name if isinstance(tls.options, ClientTls) else ""
+    return {"ssl": tls.current(), "server_hostname": stated or address.host or "localhost"}
 
 
 def interleaved(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
@@ -114,4 +134,6 @@ def _close(attempt: asyncio.Task[socket.socket]) -> None:
 
 def reason_of(fault: OSError) -> str:
     """The system's text alone: asyncio's names the address too."""
+    if isinstance(fault, ssl.SSLError):
+        return f"TLS: {getattr(fault, 'verify_message', '') or reason(fault)}"
     return os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror or str(fault)

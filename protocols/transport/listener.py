@@ -17,6 +17,8 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import ProxiedConnection, Trusts
 from interlingua.protocols.transport.sockets import BACKLOG, SocketFile, bound, listen
+from interlingua.protocols.transport.tls import TlsContext
+from interlingua.protocols.transport.tls_server import TlsServer
 
 HALF_CLOSED_SECS = 5.0
 """How long a request goes on after its client has closed its side of a TCP connection. The client may still
@@ -130,11 +132,14 @@ class ConnectionSet(Generic[C]):
 
 class Listener:
     """A listening socket. Start it once, stop it once. Connections of proxies that ``trusts`` trusts begin
-    with a header of the PROXY protocol; without ``trusts`` none does."""
+    with a header of the PROXY protocol; without ``trusts`` none does. With ``tls`` all of them go on with
+    TLS."""
 
-    def __init__(self, address: Address, trusts: Trusts | None = None) -> None:
+    def __init__(self, address: Address, trusts: Trusts | None = None, tls: TlsContext | None = None) -> None:
         self.address = address
         self.trusts = trusts
+        self.tls = tls
+        self._tls_server: TlsServer | None = None
         self._waiting: set[ProxiedConnection] = set()
         self._server: asyncio.Server | None = None
         self._file: SocketFile | None = None
@@ -145,6 +150,10 @@ class Listener:
         sock = listen(self.address)
         self.address = bound(sock)
         self._file = SocketFile(self.address)
+        if self.tls is not None:
+            self._tls_server = TlsServer(self.tls, accept, self.trusts)
+            self._tls_server.listen(sock)
+            return self.address
         accept = self._protocol(accept)
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if self.address.path else loop.create_server
@@ -167,6 +176,8 @@ class Listener:
         Returns their sum."""
         if self._server is not None:
             self._server.close()
+        if self._tls_server is not None:
+            self._tls_server.stop()
         for connection in tuple(self._waiting):
             connection.abort()
         cut = sum(await asyncio.gather(*draining))
@@ -179,9 +190,6 @@ class Listener:
         return cut
 
 
-def listener_at(place: Address | Listener, trusts: Trusts | None) -> Listener:
-    """A listener at an address, or the one that a caller has made for another kind of sockets."""
-    if not isinstance(place, Listener):
-        return Listener(place, trusts)
-    place.trusts = trusts
-    return place
+def listener_at(place: Address | Listener) -> Listener:
+    """A plain listener at an address, or the one that a caller has made."""
+    return place if isinstance(place, Listener) else Listener(place)

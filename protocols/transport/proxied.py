@@ -73,7 +73,7 @@ class ProxiedConnection(asyncio.Protocol):
             return
         self._leave()
         if not header.own:
-            set_client(self._transport, self._client(header))
+            set_client(self._transport, client_of(header, self._peer))
         hand_over(self._transport, self._accept(), self._received[header.size :])
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -84,18 +84,19 @@ class ProxiedConnection(asyncio.Protocol):
         """Close the socket now."""
         self._transport.abort()
 
-    def _client(self, header: ProxyHeader) -> tuple[str, int]:
-        """The name of the client's socket. Loopback addresses and unix sockets of other machines are unknown:
-        such a client is not on this one."""
-        local = header.unix or _is_loopback(header.host)
-        if not (header.host or header.unix) or (local and self._peer and not _is_loopback(self._peer)):
-            return _UNKNOWN
-        return _LOOPBACK if header.unix else (header.host, header.port)
-
     def _leave(self) -> None:
         self._waiting.discard(self)
         if self._timer is not None:
             self._timer.cancel()
+
+
+def client_of(header: ProxyHeader, peer: str) -> tuple[str, int]:
+    """The name of the client's socket, as the proxy at ``peer`` reports it. Loopback addresses and unix
+    sockets of other machines are unknown: such a client is not on this one."""
+    local = header.unix or _is_loopback(header.host)
+    if not (header.host or header.unix) or (local and peer and not _is_loopback(peer)):
+        return _UNKNOWN
+    return _LOOPBACK if header.unix else (header.host, header.port)
 
 
 def _is_loopback(host: str) -> bool:

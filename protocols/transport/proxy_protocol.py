@@ -16,6 +16,9 @@ SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 MAX_LINE_BYTES = 107
 """The longest line of version 1, with its CR LF (section 2.1)."""
 
+MAX_HEADER_BYTES = 16 + 0xFFFF
+"""The longest header of version 2, with everything that it may carry (section 2.2)."""
+
 _PREFIX = b"PROXY "
 _FIXED = struct.Struct("!12sBBH")
 _LOCAL, _PROXY = 0x20, 0x21

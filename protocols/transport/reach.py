@@ -6,13 +6,17 @@ import asyncio
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.connect import open_connection, reason_of
+from interlingua.protocols.transport.tls import TlsContext
 
 
-async def unreachable(address: Address, timeout_secs: float) -> str:
-    """Why ``address`` accepts no connection within ``timeout_secs``; empty if it does."""
+async def unreachable(
+    address: Address, timeout_secs: float, tls: TlsContext | None = None, at: str = ""
+) -> str:
+    """Why ``address`` accepts no connection within ``timeout_secs``; empty if it does. ``at`` is the numeric
+    form of its host, if it is known."""
     try:
         async with asyncio.timeout(timeout_secs):
-            connection = await open_connection(address, address.host, _Probe)
+            connection = await open_connection(address, at or address.host, _Probe, tls)
     except TimeoutError:
         return f"no connection within {timeout_secs:g} seconds"
     except OSError as fault:

@@ -15,7 +15,6 @@ from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Opt
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.listener import Listener
 from interlingua.protocols.transport.load import ListenerLoad
-from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
@@ -35,15 +34,13 @@ class Server(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The options of a listener; each transport has its own use for them. Library engines have none for
-    ``trusts``."""
+    """The options of a listener; each transport has its own use for them."""
 
     max_request_bytes: int
     max_response_bytes: int | None = None
     max_concurrency: int | None = None
     engine: Literal["native", "library"] = "native"
     accept_te_with_length: bool = False
-    trusts: Trusts | None = None
     load: ListenerLoad = field(default_factory=ListenerLoad)
     limits: DecodingLimits = DEFAULT_LIMITS
     timeouts: Timeouts = DEFAULT_TIMEOUTS
@@ -59,17 +56,17 @@ def _http(handlers: Handlers, address: Address | Listener, settings: ServerSetti
         load=settings.load,
         accept_te_with_length=settings.accept_te_with_length,
         timeouts=settings.timeouts,
-        trusts=settings.trusts,
     )
 
 
 def _grpc(handlers: Handlers, address: Address | Listener, settings: ServerSettings) -> Server:
     if settings.engine == "native":
-        create: Callable[..., Server] = partial(GrpcServer, trusts=settings.trusts, limits=settings.limits)
+        create: Callable[..., Server] = partial(GrpcServer, limits=settings.limits)
     else:
         from interlingua.protocols.transport.grpc.library import GrpcioServer  # takes 50 ms to import
 
         create = GrpcioServer
+        address = address.address if isinstance(address, Listener) else address
     return create(
         handlers["grpc"],
         address,
@@ -94,7 +91,6 @@ def _brpc(handlers: Handlers, address: Address | Listener, settings: ServerSetti
         max_concurrency=settings.max_concurrency,
         timeouts=settings.timeouts,
         http2=settings.http2,
-        trusts=settings.trusts,
     )
 
 
@@ -105,7 +101,6 @@ def _tcp(handlers: Handlers, address: Address | Listener, settings: ServerSettin
         max_request_bytes=settings.max_request_bytes,
         max_response_bytes=settings.max_response_bytes,
         timeouts=settings.timeouts,
-        trusts=settings.trusts,
         load=settings.load,
     )
 

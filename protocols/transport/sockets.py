@@ -87,28 +87,39 @@ def send_at_once(transport: asyncio.BaseTransport) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+def half_closes(transport: asyncio.BaseTransport) -> bool:
+    """Whether one direction can end before the other: not with TLS, whose transports in asyncio do not even
+    answer ``can_write_eof``."""
+    return transport.get_extra_info("sslcontext") is None
+
+
 def has_gone(transport: asyncio.BaseTransport | None) -> bool:
     """Whether a half-closed client has stopped reading too. A TCP socket reports it only after a write:
-    False there."""
-    if transport is None:
+    False there. With TLS it has."""
+    if transport is None or not half_closes(transport):
         return True
     poll = select.poll()
     poll.register(transport.get_extra_info("socket").fileno(), 0)
     return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
-_CLIENTS: WeakKeyDictionary[asyncio.BaseTransport, tuple[str, int]] = WeakKeyDictionary()
+_CLIENTS: WeakKeyDictionary[object, tuple[str, int]] = WeakKeyDictionary()
 """The clients that proxies have reported for their connections."""
+
+
+def _connection(transport: asyncio.BaseTransport) -> object:
+    """What there is one of for each connection. uvloop's transports of TLS have no weak references."""
+    return transport.get_extra_info("ssl_object") or transport
 
 
 def set_client(transport: asyncio.BaseTransport, client: tuple[str, int]) -> None:
     """Note that the connection is that of a proxy, and its client at the host and port ``client``."""
-    _CLIENTS[transport] = client
+    _CLIENTS[_connection(transport)] = client
 
 
 def client_name(transport: asyncio.BaseTransport) -> object:
     """The name of the client's socket: a tuple of host and port, or something else on a unix socket."""
-    return _CLIENTS.get(transport) or transport.get_extra_info("peername")
+    return _CLIENTS.get(_connection(transport)) or transport.get_extra_info("peername")
 
 
 def client_host(transport: asyncio.BaseTransport) -> str:

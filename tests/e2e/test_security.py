@@ -14,9 +14,10 @@ import grpc
 import pytest
 import requests
 
+from benchmarks.cases import CONFIG
 from interlingua.schemas.oip import MESSAGES
 from interlingua.translator.access.classes import CLASSES, PRIVILEGED
-from interlingua.translator.config import ConfigError, parse
+from tests.certificates import Authority
 from tests.e2e.daemon import ROOT, Daemon
 from tests.standins.grps_contract import GrpsMessage
 
@@ -389,10 +390,27 @@ def test_the_admin_address_changes_nothing(admin: str) -> None:
         assert send(admin, "POST", path, {}).status_code == 404
 
 
-@pytest.mark.parametrize("option", ["tls", "auth"])
-def test_the_network_is_not_protected(option: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{option}: is not available yet"):
-        parse(f"listeners:\n  - {{listen: ':0', transport: http, {option}: {{}}}}\n")
+def test_a_listener_with_tls_answers_no_plain_request(tmp_path: Path) -> None:
+    issued = Authority(tmp_path / "authority").issue("localhost")
+    files = {"cert": issued.cert, "key": issued.key}
+    config = {
+        "listeners": [{"listen": "127.0.0.1:0", "transport": "http", "tls": files}],
+        "models": CONFIG["models"],
+    }
+    daemon = Daemon.start(tmp_path, config)
+    try:
+        with pytest.raises(requests.ConnectionError):
+            requests.get(f"http://{daemon.addresses[0]}/v2/health/live", timeout=30)
+        assert (
+            requests.get(
+                f"https://{daemon.addresses[0].replace('127.0.0.1', 'localhost')}/v2/health/live",
+                verify=str(tmp_path / "authority" / "ca.pem"),
+                timeout=30,
+            ).status_code
+            == 200
+        )
+    finally:
+        daemon.kill()
 
 
 def rows() -> list[list[str]]:

@@ -72,21 +72,21 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         [
             "c.yaml:4: listeners[0].dialect: unknown key 'dialect'; did you mean 'dialects'? (allowed: "
             "listen, transport, dialects, flavors, default_model, allow, trusted_proxies, max_request_bytes, "
-            "max_response_bytes, max_decompressed_bytes, max_compression_ratio, max_elements, and 17 more)"
+            "max_response_bytes, max_decompressed_bytes, max_compression_ratio, max_elements, and 18 more)"
         ],
     ),
     "unknown_key_resembling_nothing": (
         with_listeners("admin: {listen: ':0', qqq: 1}"),
         [
             "c.yaml:2: admin.qqq: unknown key 'qqq' (allowed: listen, allow, max_connections, trusted_proxies, "
-            "hosts)"
+            "tls, hosts)"
         ],
     ),
     "planned_keys": (
         """\
-        listeners: [{listen: ":0", transport: http, tls: {}}]
+        listeners: [{listen: ":0", transport: http, auth: {}}]
         """,
-        ["c.yaml:1: listeners[0].tls: is not available yet"],
+        ["c.yaml:1: listeners[0].auth: is not available yet"],
     ),
     "dialects_over_tcp": (
         """\

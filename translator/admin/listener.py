@@ -17,7 +17,9 @@ from functools import partial
 from interlingua.protocols.transport import loop
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.transport.listener import Listener
 from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.wire import HttpAnswer, parts_of
 from interlingua.translator.admin import process
 from interlingua.translator.admin.connections import MAX_CONNECTIONS, connection_limit
@@ -48,8 +50,10 @@ class AdminListener:
         stalled_after_secs: float = STALLED_AFTER_SECS,
         gate: AdminGate | None = None,
         max_connections: int = MAX_CONNECTIONS,
+        tls: TlsContext | None = None,
     ) -> None:
         self.address = address
+        self._tls = tls
         self._gate = gate
         self._max_connections = max_connections
         self._stalled_after_secs = stalled_after_secs
@@ -61,7 +65,8 @@ class AdminListener:
             self._daemon = DaemonLoop()
             self._handler = AdminHandler({"/health/live": self._live, **LOADING_PAGES}, self._gate)
             load = connection_limit(self.address, self._max_connections)
-            self._thread = _Thread(self._handler, self.address, self._daemon, load)
+            place = Listener(self.address, tls=self._tls)
+            self._thread = _Thread(self._handler, place, self._daemon, load)
             self.address = await self._thread.start()
             _log.info("admin listening", extra={"facts": {"address": str(self.address)}})
         return self
@@ -108,9 +113,9 @@ class _Thread:
     """The thread of the admin address. It does not keep a process alive that ends."""
 
     def __init__(
-        self, handler: AdminHandler, address: Address, daemon: DaemonLoop, load: ListenerLoad
+        self, handler: AdminHandler, place: Listener, daemon: DaemonLoop, load: ListenerLoad
     ) -> None:
-        self._server = HttpServer(handler, address, load=load)
+        self._server = HttpServer(handler, place, load=load)
         self._daemon = daemon
         self._bound: Future[Address] = Future()
         self._ended: Future[None] = Future()

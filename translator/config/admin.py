@@ -11,6 +11,7 @@ from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.admin.connections import MAX_CONNECTIONS
 from interlingua.translator.config.callers import PermittedCaller, ProxyAddress
 from interlingua.translator.config.references import ListenAddress
+from interlingua.translator.config.tls import ListenerTlsOptions
 
 
 class AdminOptions(Section):
@@ -26,6 +27,8 @@ class AdminOptions(Section):
     are answered whatever other clients do."""
     trusted_proxies: tuple[ProxyAddress, ...] = ()
     """Proxies in front of the address, as for a listener."""
+    tls: ListenerTlsOptions | None = None
+    """TLS, as for a listener."""
     hosts: tuple[Text, ...] = ()
     """Further names that the `Host` of a request may have, against DNS rebinding; `"*"` is any. Addresses,
     names without a dot, loopback names and the name of this machine are always permitted, and probes answer

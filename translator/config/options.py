@@ -40,6 +40,7 @@ from interlingua.translator.config.references import (
 from interlingua.translator.config.routes import RouteOptions
 from interlingua.translator.config.server import ServerOptions
 from interlingua.translator.config.tap import TapOptions
+from interlingua.translator.config.tls import ListenerTlsOptions, UpstreamTlsOptions
 from interlingua.translator.config.values import Transport, distinct, travels
 
 Engine = Literal["native", "library"]
@@ -93,7 +94,7 @@ class Http2ListenerOptions(Section):
 class ListenerOptions(Section):
     """An address that clients connect to."""
 
-    planned = frozenset({"tls", "auth"})
+    planned = frozenset({"auth"})
 
     listen: ListenAddress
     """`host:port`, `:port` for every interface, `[::1]:port`, or `unix:path`. Port 0 takes a free one."""
@@ -137,6 +138,8 @@ class ListenerOptions(Section):
     proxy_protocol: bool = False
     """Whether connections of `trusted_proxies` begin with a header of the PROXY protocol, version 1 or 2,
     with the address of the client. Connections from other addresses have none. Only with `engine: native`."""
+    tls: ListenerTlsOptions | None = None
+    """TLS, of every connection. Only with `engine: native`."""
     nonfinite_json: Literal["error", "token"] = "error"
     """How to answer in JSON with NaN and infinity: with an error, or with the tokens `NaN`, `Infinity` and
     `-Infinity`, which Triton writes and strict JSON parsers refuse."""
@@ -231,6 +234,13 @@ class ListenerOptions(Section):
             raise ValueError("needs engine: native")
         return value
 
+    @field_validator("tls")
+    @classmethod
+    def _of_tls(cls, value: ListenerTlsOptions | None, info: ValidationInfo) -> ListenerTlsOptions | None:
+        if value is not None and info.data.get("engine") == "library":
+            raise ValueError("needs engine: native")
+        return value
+
     @field_validator("http2")
     @classmethod
     def _over_http2(cls, value: Http2ListenerOptions, info: ValidationInfo) -> Http2ListenerOptions:
@@ -272,6 +282,8 @@ class UpstreamOptions(Section):
     engine: Engine = "native"
     """Over http and grpc: the implementation of the protocol, this project's own or that of aiohttp and
     grpcio."""
+    tls: UpstreamTlsOptions | None = None
+    """TLS to all servers. Without this option it is used for `https` URLs. Only with `engine: native`."""
     connect_timeout_secs: Seconds = 5.0
     """The time limit for connecting."""
     request_timeout_secs: Seconds = 60.0
@@ -329,6 +341,18 @@ class UpstreamOptions(Section):
     @classmethod
     def _engine(cls, value: str | None, info: ValidationInfo) -> str | None:
         return _over_http_or_grpc(value, info)
+
+    @field_validator("tls")
+    @classmethod
+    def _of_tls(cls, value: UpstreamTlsOptions | None, info: ValidationInfo) -> UpstreamTlsOptions | None:
+        if value is None:
+            return value
+        if info.data.get("engine") == "library":
+            raise ValueError("needs engine: native")
+        plain = next((url for url in info.data.get("urls", ()) if url.startswith("http://")), None)
+        if plain is not None:
+            raise ValueError(f"contradicts the URL '{plain}': write https")
+        return value
 
     @field_validator("forward_headers", "headers")
     @classmethod

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.transport.listener import Listener
 from interlingua.translator.access.build import authorization
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.connections import connection_limit
@@ -16,6 +17,7 @@ from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.handler import AdminHandler
 from interlingua.translator.config.admin import AdminOptions
 from interlingua.translator.config.options import Config
+from interlingua.translator.listening import tls_of
 from interlingua.translator.stop_signals import StopSignals
 from interlingua.translator.workers.site import SupervisorSite
 from interlingua.translator.workers.supervisor import StartupError, Supervisor
@@ -44,8 +46,8 @@ async def serve_workers(config: Config, stop: StopSignals) -> None:
     async with AsyncExitStack() as stack:
         if config.admin is not None:
             handler, site = _admin(config, config.admin, supervisor)
-            place = parse_address(config.admin.listen)
-            load = connection_limit(place, config.admin.max_connections)
+            place = Listener(parse_address(config.admin.listen), tls=tls_of(config.admin.tls, "http"))
+            load = connection_limit(place.address, config.admin.max_connections)
             server = HttpServer(handler, place, load=load)
             address = await server.start()
             _log.info("admin listening", extra={"facts": {"address": str(address)}})

@@ -25,6 +25,7 @@ from interlingua.protocols.transport.brpc.frame import (
 from interlingua.protocols.transport.connect import UnsentError, connect
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
+from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, Buffer, ConnectionFailedError
@@ -52,7 +53,9 @@ class BrpcConnectionClient:
         max_response_bytes: int | None = None,
         limits: DecodingLimits = DEFAULT_LIMITS,
         at: str = "",
+        tls: TlsContext | None = None,
     ) -> None:
+        self._tls = tls
         self._url = url
         self._connect_secs = connect_timeout_secs
         self._limit = MAX_BODY_BYTES if max_response_bytes is None else max_response_bytes
@@ -112,7 +115,7 @@ class BrpcConnectionClient:
 
     async def _connect(self) -> _Connection:
         try:
-            return await connect(self._url.address, self._host, self._protocol, self._connect_secs)
+            return await connect(self._url.address, self._host, self._protocol, self._connect_secs, self._tls)
         except asyncio.CancelledError:  # by close: the calls that wait are not cancelled
             raise UnsentError(_BROKEN_OFF) from None
 

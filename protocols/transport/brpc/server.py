@@ -37,7 +37,6 @@ from interlingua.protocols.transport.http.engine import Settings
 from interlingua.protocols.transport.http.native import NativeEngine
 from interlingua.protocols.transport.listener import ConnectionSet, Listener, listener_at
 from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad
-from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
@@ -91,9 +90,8 @@ class BrpcServer:
         load: ListenerLoad | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         http2: Http2Options = DEFAULT_OPTIONS,
-        trusts: Trusts | None = None,
     ) -> None:
-        self._listener = listener_at(address, trusts)
+        self._listener = listener_at(address)
         load = ListenerLoad() if load is None else load
         self.handler = handler
         self.http = NativeEngine(

@@ -22,6 +22,7 @@ from interlingua.protocols.transport.framed.splitter import (
     FrameSplitter,
     FrameTooLargeError,
 )
+from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.transport.writes import write_pieces
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, FramedCall, FramedReply
 from interlingua.schemas import ErrorCode, InferenceError
@@ -54,7 +55,9 @@ class PooledFramedClient:
         max_response_bytes: int | None = None,
         limits: DecodingLimits = DEFAULT_LIMITS,
         at: str = "",
+        tls: TlsContext | None = None,
     ) -> None:
+        self._tls = tls
         self._url = url
         self._connect_secs = connect_timeout_secs
         self._limit = MAX_MESSAGE_BYTES if max_response_bytes is None else max_response_bytes
@@ -164,7 +167,9 @@ class PooledFramedClient:
     async def _connect(self) -> _Connection:
         self._connecting += 1
         try:
-            connection = await connect(self._url.address, self._host, self._connection, self._connect_secs)
+            connection = await connect(
+                self._url.address, self._host, self._connection, self._connect_secs, self._tls
+            )
             if self._closed:
                 connection.abort()
                 raise UnsentError(_BROKEN_OFF)

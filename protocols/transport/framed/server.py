@@ -26,8 +26,7 @@ from interlingua.protocols.transport.listener import (
     listener_at,
 )
 from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad
-from interlingua.protocols.transport.proxied import Trusts
-from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
+from interlingua.protocols.transport.sockets import client_host, half_closes, has_gone, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.transport.turns import COUNTED_BYTES, RECEIVE_BYTES, TURN_REQUESTS, Turn
@@ -62,9 +61,8 @@ class FramedServer:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         half_closed_secs: float = HALF_CLOSED_SECS,
         linger_secs: float = LINGER_SECS,
-        trusts: Trusts | None = None,
     ) -> None:
-        self._listener = listener_at(address, trusts)
+        self._listener = listener_at(address)
         self.handler = handler
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
@@ -336,7 +334,7 @@ class _Connection(asyncio.BufferedProtocol):
         """
         if self._transport.is_closing():
             return
-        if self._half_closed or not self._ending:
+        if self._half_closed or not self._ending or not half_closes(self._transport):
             self._transport.close()
             if self._timer is not None:
                 self._timer.cancel()

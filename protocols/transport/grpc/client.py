@@ -25,6 +25,7 @@ from interlingua.protocols.transport.grpc.client_headers import UnsendableError
 from interlingua.protocols.transport.grpc.messages import CompressedMessage, MessageError
 from interlingua.protocols.transport.grpc.status import RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.received import shared_space
+from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
@@ -48,7 +49,9 @@ class GrpcChannelClient:
         max_response_bytes: int | None = None,
         limits: DecodingLimits = DEFAULT_LIMITS,
         at: str = "",
+        tls: TlsContext | None = None,
     ) -> None:
+        self._tls = tls
         self._address = url.address
         self._host = at or url.address.host
         self._authority = "localhost" if url.address.path else str(url.address)
@@ -208,6 +211,7 @@ class GrpcChannelClient:
                         loop, self._space, self._authority, self._errors, self._limit, changed
                     ),
                     self._connect_timeout,
+                    self._tls,
                 )
                 await started
             what = opened.unusable()

@@ -68,7 +68,8 @@ class GrpcClientConnection(SharedReceiver):
         self.connection: ClientConnection[AnswerHeaders, ClientCall] = ClientConnection(
             read_headers, self._batch.write, self._on_change
         )
-        self.headers = CallBlocks(self.connection.encoder, self._authority)
+        scheme = b"http" if transport.get_extra_info("sslcontext") is None else b"https"
+        self.headers = CallBlocks(self.connection.encoder, self._authority, scheme)
         self.deadlines = Deadlines(self.loop, self.connection.streams.values)
         self._timer = self.loop.call_later(_PING_SECS, self._look)
 

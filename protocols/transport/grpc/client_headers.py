@@ -74,8 +74,9 @@ class UnsendableError(Exception):
 class CallBlocks:
     """The field blocks of the requests of one connection, in order."""
 
-    def __init__(self, encoder: HpackEncoder, authority: str) -> None:
+    def __init__(self, encoder: HpackEncoder, authority: str, scheme: bytes = b"http") -> None:
         self._encoder = encoder
+        self._scheme = scheme
         self._authority = authority.encode()
         self._generation = encoder.generation
         self._blocks: dict[str, bytes] = {}
@@ -105,7 +106,7 @@ class CallBlocks:
             self._timed.clear()
         block = self._encoder.indexed(
             (b":method", b"POST"),
-            (b":scheme", b"http"),
+            (b":scheme", self._scheme),
             (b":path", method.encode()),
             (b":authority", self._authority),
             (b"te", b"trailers"),

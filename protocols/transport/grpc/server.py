@@ -27,9 +27,8 @@ from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.listener import ConnectionSet, Listener, listener_at
 from interlingua.protocols.transport.load import ListenerLoad
-from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
-from interlingua.protocols.transport.sockets import client_name, send_at_once
+from interlingua.protocols.transport.sockets import client_name, half_closes, send_at_once
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Sweep, Timeouts
 from interlingua.protocols.transport.turns import Turn
@@ -61,9 +60,8 @@ class GrpcServer:
         limits: DecodingLimits = DEFAULT_LIMITS,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         http2: Http2Options = DEFAULT_OPTIONS,
-        trusts: Trusts | None = None,
     ) -> None:
-        self._listener = listener_at(address, trusts)
+        self._listener = listener_at(address)
         self.handler = handler
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
@@ -313,8 +311,9 @@ class _Connection(SharedReceiver):
         self.turn.read(self._waited_for)
         self._connection.connection_lost()
         self._batch.flush()
-        with contextlib.suppress(OSError):  # the client is gone
-            self._transport.write_eof()
+        if half_closes(self._transport):  # else GOAWAY has to do
+            with contextlib.suppress(OSError):  # the client is gone
+                self._transport.write_eof()
         self._stall.start()
         self._timer.cancel()
         self._timer = self.loop.call_later(_GOODBYE_SECS, self._linger)

@@ -10,6 +10,7 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.handover.acceptor import NUMBER
 from interlingua.protocols.transport.handover.beats import BEAT_SECS, Beats
 from interlingua.protocols.transport.listener import Listener
+from interlingua.protocols.transport.tls_server import TlsServer
 
 _TURN_CONNECTIONS = 32
 
@@ -20,10 +21,15 @@ class RemoteListener(Listener):
     async def start(self, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
         """Take connections from now on; ``accept`` makes the protocol of each."""
         self._accept = self._protocol(accept)
+        if self.tls is not None:
+            self._tls_server = TlsServer(self.tls, accept, self.trusts)
         return self.address
 
     async def take(self, connection: socket.socket) -> None:
         """Serve an accepted connection. Raises ``OSError`` and closes it if it has ended meanwhile."""
+        if self._tls_server is not None:
+            await self._tls_server.serve(connection)
+            return
         connection.setblocking(False)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(self._accept, connection)

@@ -20,6 +20,7 @@ from interlingua.protocols.transport.http.client_errors import HttpClientErrors,
 from interlingua.protocols.transport.http1.answer import total_size
 from interlingua.protocols.transport.http1.reply_headers import ReplyHeaders
 from interlingua.protocols.transport.http1.request import RequestHeads
+from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply
 from interlingua.schemas import InferenceError
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
@@ -29,8 +30,8 @@ KEEP_SECS = 4.0
 MLServer, closes its end, so that the two seldom meet half way."""
 
 _REPEATABLE = frozenset({"GET", "HEAD"})
-_DEFAULT_PORT = ":80"
-"""The port that Host omits (RFC 9110, 4.2.1)."""
+_DEFAULT_PORT = {"https": ":443"}
+"""The port that Host omits (RFC 9110, 4.2.2); 80 for other schemes (4.2.1)."""
 
 
 class PooledHttpClient:
@@ -47,7 +48,9 @@ class PooledHttpClient:
         max_response_bytes: int | None = None,
         limits: DecodingLimits = DEFAULT_LIMITS,
         at: str = "",
+        tls: TlsContext | None = None,
     ) -> None:
+        self._tls = tls
         address = url.address
         self._address = address
         self._host = at or address.host
@@ -55,7 +58,7 @@ class PooledHttpClient:
         self._limit = max_response_bytes
         self._limits = limits
         self._errors = HttpClientErrors(url, max_response_bytes)
-        host = "unix" if address.path else str(address).removesuffix(_DEFAULT_PORT)
+        host = "unix" if address.path else str(address).removesuffix(_DEFAULT_PORT.get(url.scheme, ":80"))
         self._heads = RequestHeads(host, url.base)
         self._idle: list[HttpClientConnection] = []
         self._open: set[HttpClientConnection] = set()
@@ -191,7 +194,9 @@ class PooledHttpClient:
         left = None if deadline is None else deadline - time.monotonic()
         try:
             async with asyncio.timeout(left):
-                connection = await connect(self._address, self._host, self._connection, self._connect_secs)
+                connection = await connect(
+                    self._address, self._host, self._connection, self._connect_secs, self._tls
+                )
         except TimeoutError as late:
             raise self._errors.timed_out() from late
         except UnsentError as fault:

@@ -28,7 +28,7 @@ from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD
 from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.load import BodyLoad
-from interlingua.protocols.transport.sockets import client_host, has_gone, send_at_once
+from interlingua.protocols.transport.sockets import client_host, half_closes, has_gone, send_at_once
 from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn
 from interlingua.protocols.wire import NO_PARAMS, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import CancelToken, Context, InferenceError
@@ -301,7 +301,7 @@ class HttpConnection(BodyReceiver):
         if self._timer is not None:
             self._timer.cancel()
         self._expires = monotonic() + self._settings.timeouts.write_secs
-        if not unread or self._half_closed or not self._transport.can_write_eof():
+        if not unread or self._half_closed or not half_closes(self._transport):
             self._transport.close()
             return
         self._transport.write_eof()

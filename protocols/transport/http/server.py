@@ -19,7 +19,6 @@ from interlingua.protocols.transport.listener import (
     listener_at,
 )
 from interlingua.protocols.transport.load import ListenerLoad
-from interlingua.protocols.transport.proxied import Trusts
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.wire import HttpHandler
 
@@ -50,9 +49,8 @@ class HttpServer:
         half_closed_secs: float = HALF_CLOSED_SECS,
         linger_secs: float = LINGER_SECS,
         accept_te_with_length: bool = False,
-        trusts: Trusts | None = None,
     ) -> None:
-        self._listener = listener_at(address, trusts)
+        self._listener = listener_at(address)
         self._create = ENGINES[engine]
         self._settings = Settings(
             handler,

@@ -15,7 +15,6 @@ import pytest
 
 from interlingua.protocols.transport.address import Address, Url, parse_url
 from interlingua.protocols.transport.clients import CLIENTS
-from interlingua.protocols.transport.http.library_client import AiohttpClient
 from interlingua.protocols.wire import HttpAnswer, HttpCall, HttpClient
 from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport import peers
@@ -304,6 +303,18 @@ class TestFailures:
         await CLIENTS["http", peers.CLIENT_ENGINE](Url(Address("h", 1))).close()
 
 
-async def test_https_is_called_with_aiohttp() -> None:
-    """Our own client has no TLS."""
-    assert isinstance(CLIENTS["http", peers.CLIENT_ENGINE](parse_url("https://127.0.0.1:1")), AiohttpClient)
+async def test_https_is_never_called_without_tls() -> None:
+    lines = []
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines.append(await reader.read(1))
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server:
+        url = parse_url(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        client = CLIENTS["http", peers.CLIENT_ENGINE](url)
+        with pytest.raises(InferenceError):
+            await client.send(HttpCall("GET", "/"))
+        await client.close()
+    assert lines == [b"\x16"]  # a TLS record of a handshake (RFC 8446, section 5.1)

@@ -1,0 +1,160 @@
+"""TLS contexts of listeners and upstreams, made from files and made again when the files change.
+
+A file that cannot be used leaves the context as it was: a certificate and its key are replaced one after the
+other, and between the two they do not match.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Literal
+
+CHECK_SECS = 1.0
+"""How often the files are looked at, when connections come."""
+
+Version = Literal["1.2", "1.3"]
+
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_CLIENTS = {"none": ssl.CERT_NONE, "request": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """TLS of a listener. ``client`` is whether clients need a certificate, of an authority in ``client_ca``;
+    ``ciphers`` are those of TLS 1.2 in OpenSSL's notation, empty for OpenSSL's choice; ``protocols`` are
+    those of ALPN (RFC 7301), the preferred one first."""
+
+    cert: str
+    key: str
+    client_ca: str = ""
+    client: Literal["none", "request", "require"] = "none"
+    min_version: Version = "1.2"
+    ciphers: str = ""
+    protocols: tuple[str, ...] = ()
+
+    def files(self) -> Sequence[str]:
+        """The files that a context is made of."""
+        return [path for path in (self.cert, self.key, self.client_ca) if path]
+
+    def context(self) -> ssl.SSLContext:
+        """A context of what the files have now. Raises ``OSError`` that names the file, and ``SSLError``."""
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        _restrict(made, self.min_version, self.ciphers, self.protocols)
+        # one handshake costs more than a request: a client shall not repeat it (RFC 5746 has no bound)
+        made.options |= ssl.OP_NO_RENEGOTIATION
+        _load(made.load_cert_chain, self.cert, self.key)
+        made.verify_mode = _CLIENTS[self.client]
+        if self.client_ca:
+            _load(made.load_verify_locations, self.client_ca)
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """TLS to an upstream, whose certificate must be for ``server_name``, if that is not empty, else for its
+    host. ``ca`` has the authorities, if it is not empty, else the system; ``cert`` and ``key`` identify this
+    client."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    server_name: str = ""
+    min_version: Version = "1.2"
+    protocols: tuple[str, ...] = ()
+
+    def files(self) -> Sequence[str]:
+        """The files that a context is made of."""
+        return [path for path in (self.ca, self.cert, self.key) if path]
+
+    def context(self) -> ssl.SSLContext:
+        """A context of what the files have now. Raises as that of :class:`ServerTls`."""
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _restrict(made, self.min_version, "", self.protocols)
+        if self.ca:
+            _load(made.load_verify_locations, self.ca)
+        else:
+            made.load_default_certs()
+        if self.cert:
+            _load(made.load_cert_chain, self.cert, self.key or self.cert)
+        return made
+
+
+def _restrict(made: ssl.SSLContext, minimum: Version, ciphers: str, protocols: Sequence[str]) -> None:
+    made.minimum_version = _VERSIONS[minimum]
+    if ciphers:
+        made.set_ciphers(ciphers)
+    if protocols:
+        made.set_alpn_protocols(list(protocols))
+
+
+def _load(load: Callable[..., None], *paths: str) -> None:
+    """Load files of a context. Raises ``OSError`` and ``SSLError`` that name them."""
+    for path in paths:
+        with open(path, "rb"):  # ssl does not name the file that it cannot open
+            pass
+    try:
+        load(*paths)
+    except ssl.SSLError as error:
+        raise ssl.SSLError(f"{' and '.join(paths)} cannot be used: {reason(error)}") from error
+
+
+class TlsContext:
+    """The context of ``options``, as new as their files. Raises ``OSError`` and ``SSLError`` at once for
+    files that are not usable."""
+
+    def __init__(self, options: ServerTls | ClientTls) -> None:
+        self.options = options
+        self._made = self._tried = self._stamps()
+        self._context = options.context()
+        self._check_at = monotonic() + CHECK_SECS
+
+    def current(self) -> ssl.SSLContext:
+        """The context for a new connection."""
+        now = monotonic()
+        if now >= self._check_at:
+            self._check_at = now + CHECK_SECS
+            stamps = self._stamps()
+            if stamps != self._made:
+                self._renew(stamps)
+        return self._context
+
+    def _renew(self, stamps: object) -> None:
+        facts: dict[str, object] = {"files": ", ".join(self.options.files())}
+        try:
+            self._context = self.options.context()
+        except (OSError, ValueError) as error:  # SSLError is an OSError
+            if stamps != self._tried:
+                _log.error("certificate not reloaded", extra={"facts": {**facts, "reason": reason(error)}})
+        else:
+            self._made = stamps
+            _log.info("certificate reloaded", extra={"facts": facts})
+        self._tried = stamps
+
+    def _stamps(self) -> object:
+        """What changes with the files."""
+        found: list[tuple[int, ...] | None] = []
+        for path in self.options.files():
+            try:
+                status = os.stat(path)
+            except OSError:
+                found.append(None)
+            else:
+                found.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+        return found
+
+
+def reason(error: Exception) -> str:
+    """The text of an error of TLS or of its files, without what repeats it."""
+    if isinstance(error, ssl.SSLError):
+        short = getattr(error, "reason", None)  # only OpenSSL's own errors have it
+        return short.replace("_", " ").lower() if short else str(error.args[-1])
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
