@@ -17,9 +17,8 @@ from interlingua.protocols.wire import Buffer
 T = TypeVar("T")
 
 _MOST_CONTENTS = 8
-_BEGIN_BYTES = 24
-"""As many bytes of a message find the one it repeats: the name of the model is among them. The contents
-begin later."""
+_ALIKE = 4
+"""How many messages of one size are kept: those of different models."""
 
 
 class Repeated(NamedTuple, Generic[T]):
@@ -37,20 +36,20 @@ class Repeated(NamedTuple, Generic[T]):
 
 
 class RepeatedMessages(Generic[T]):
-    """Keeps the latest message of each size and beginning. Not thread-safe."""
+    """Keeps the latest messages of each size. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, bytes], Repeated[T]] = {}
+        self._known: dict[int, list[Repeated[T]]] = {}
 
     def find(self, message: Buffer) -> Repeated[T] | None:
         """What ``message`` repeats, if it does."""
-        known = self._known.get((len(message), bytes(message[:_BEGIN_BYTES])))
-        if known is None:
-            return None
-        for start, stop, piece in known.pieces:
-            if bytes(message[start:stop]) != piece:
-                return None
-        return known
+        for known in self._known.get(len(message), ()):
+            for start, stop, piece in known.pieces:
+                if bytes(message[start:stop]) != piece:
+                    break
+            else:
+                return known
+        return None
 
     def remember(self, message: Buffer, contents: Sequence[memoryview], facts: T) -> None:
         """Cache that ``message`` was split into ``contents``, views of it, and the rest, of which ``facts``
@@ -68,12 +67,13 @@ class RepeatedMessages(Generic[T]):
             places.append((start, kept))
         if kept < len(message):
             pieces.append((kept, len(message), bytes(message[kept:])))
-        if places[0][0] < _BEGIN_BYTES:
-            return
-        if len(self._known) >= MOST:
-            del self._known[next(iter(self._known))]
-        key = len(message), bytes(message[:_BEGIN_BYTES])
-        self._known[key] = Repeated(tuple(pieces), tuple(places), facts)
+        alike = self._known.get(len(message))
+        if alike is None:
+            if len(self._known) >= MOST:
+                del self._known[next(iter(self._known))]
+            alike = self._known[len(message)] = []
+        alike.insert(0, Repeated(tuple(pieces), tuple(places), facts))
+        del alike[_ALIKE:]
 
 
 def _address(data: Buffer) -> int:

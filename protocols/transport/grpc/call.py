@@ -252,15 +252,16 @@ class UnaryCall(GrpcCall):
 
     def _answer(self, answer: GrpcAnswer) -> None:
         self._over = True
-        if (limit := self._host.max_response_bytes) is not None:
+        if not answer.code:
+            size, pieces = prefixed(answer.message, answer.parts)
+            limit = self._host.max_response_bytes
+            if limit is None or size - PREFIX_BYTES <= limit:
+                self._started = True
+                tail = trailers(answer) if answer.trailing else OK
+                self.connection.sender.send_whole(self, ANSWER_HEADERS, pieces, size, tail)
+                return
             answer = fitting(answer, limit)
-        if answer.code:
-            self.connection.sender.send_end(self, self._ending(answer))
-            return
-        self._started = True
-        size, pieces = prefixed(answer.message, answer.parts)
-        tail = trailers(answer) if answer.trailing else OK
-        self.connection.sender.send_whole(self, ANSWER_HEADERS, pieces, size, tail)
+        self.connection.sender.send_end(self, self._ending(answer))
 
 
 class StreamCall(GrpcCall):
