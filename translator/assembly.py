@@ -58,8 +58,8 @@ from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
 from interlingua.translator.config.tap import TapOptions
 from interlingua.translator.mirror import Mirror
-from interlingua.translator.recording.files import RecordingWriter
 from interlingua.translator.recording.redaction import Redaction
+from interlingua.translator.recording.shared_file import writer as recording_writer
 from interlingua.translator.recording.tap import Tap
 from interlingua.translator.serving.header_parameters import HeaderParameters
 from interlingua.translator.serving.operations import EVERY_DIALECT, Service
@@ -235,7 +235,7 @@ def assemble_around(config: Config, models: Models[KnownModels]) -> Assembly:
         assembly.sources.add("mirror", partial(mirror.families, found), partial(mirror.reports, found))
         assembly.sources.parts["mirror"] = lambda: found
     if config.tap is not None:
-        assembly.tap = tap = _tap(config.tap)
+        assembly.tap = tap = _tap(config.tap, config.server.several_processes)
         service.observers += (tap,)
         assembly.sources.add("tap", tap.metrics, tap.report)
     if assembly.mirrors or assembly.tap is not None:
@@ -296,10 +296,10 @@ def _source(name: str, model: ModelOptions, limits: Limits) -> ModelSource:
     )
 
 
-def _tap(options: TapOptions) -> Tap:
+def _tap(options: TapOptions, shared: bool) -> Tap:
     headers = tuple(header.lower() for header in options.headers)
     return Tap(
-        RecordingWriter(Path(options.path), options.max_bytes, options.max_files),
+        recording_writer(Path(options.path), options.max_bytes, options.max_files, shared),
         options.models,
         options.percent,
         Redaction(options.redact.tensors, options.redact.parameters, headers),

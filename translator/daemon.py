@@ -49,7 +49,8 @@ def serve(config: Config) -> int:
     """Run the daemon until SIGTERM, SIGHUP or SIGINT. Returns the exit code: 0 after an orderly stop, 1 if it
     could not start (an address in use, an unreadable repository). It starts without models that fail to load,
     and readiness reports them."""
-    logs.set_up(config.server.log_level, config.server.log_format)
+    role = "supervisor" if workers_of(config) else ""
+    logs.set_up(config.server.log_level, config.server.log_format, role)
     tune()
     if config.server.tune_allocator:
         tune_allocator()

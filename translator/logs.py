@@ -69,8 +69,16 @@ def _json_escape(character: str) -> str:
     return f"\\u{number:04x}" if number < 0x10000 else json.dumps(character)[1:-1]
 
 
-def set_up(level: str, form: Literal["text", "json"]) -> None:
-    """Send the log of the whole process to standard error. ``level`` is a name such as ``info``."""
+_of_the_process: dict[str, Any] = {}
+"""Fields of every line."""
+
+
+def set_up(level: str, form: Literal["text", "json"], role: str = "") -> None:
+    """Send the log of the whole process to standard error. ``level`` is a name such as ``info``. ``role`` is
+    that of the process in a server of several, a field of every line."""
+    _of_the_process.clear()
+    if role:
+        _of_the_process["role"] = role
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Text())
     handler.addFilter(_Kinds())
@@ -125,4 +133,4 @@ class _Kinds(logging.Filter):
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
     facts: dict[str, Any] = getattr(record, "facts", {})
-    return facts
+    return {**_of_the_process, **facts} if _of_the_process else facts

@@ -54,6 +54,8 @@ def _closed() -> Iterator[None]:
 
 
 class Server:
+    folder: Path
+
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
         self.admin = daemon.until("admin listening")["address"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import tritonclient.grpc as triton_grpc
 
+from interlingua.translator.recording.files import RecordingReader
 from tests.e2e.daemon import Daemon
 from tests.e2e.test_workers import RECOVERY_SECS, SPEC, Server, call, infer
 from tests.ports import free_port
@@ -24,7 +26,7 @@ def config(folder: Path) -> dict[str, Any]:
     """A server that is its own upstream: ``remote`` is ``echo``, called over a connection of its own."""
     port = free_port()
     return {
-        "server": {"workers": 2, "shutdown_timeout_secs": 10},
+        "server": {"workers": 2, "shutdown_timeout_secs": 10, "audit_log": str(folder / "audit.log")},
         "admin": {"listen": "127.0.0.1:0"},
         "listeners": [
             {"listen": f"127.0.0.1:{port}", "transport": "http"},
@@ -53,7 +55,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("reports")
     daemon = Daemon.start(folder, config(folder))
     try:
-        yield Server(daemon)
+        found = Server(daemon)
+        found.folder = folder
+        yield found
         assert daemon.stop() == 0
         assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
@@ -159,6 +163,23 @@ def test_reports_have_the_shape_of_one_process(server: Server, connections: list
         assert time.monotonic() < deadline, (server.get("/mirror"), server.get("/tap"))
         time.sleep(0.05)
     assert server.get("/mirror")["different"] is False
+    # one recording of all
+    with RecordingReader(server.folder / "tap.rec") as recorded:
+        requests = [each.request for each in recorded]
+    assert not recorded.damage
+    assert sorted(each.inputs[0].numpy()[0] for each in requests) == list(range(6))
+
+
+def test_lines_of_the_log_name_their_process(server: Server, connections: list[HTTPConnection]) -> None:
+    for each in connections:
+        call(each, "POST", "/v2/logging", {"log_verbose_level": 0})
+    deadline = time.monotonic() + 20
+    while not (audited := server.folder.joinpath("audit.log").read_text().splitlines()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert all(json.loads(line)["role"].startswith("front end") for line in audited)
+    roles = {line["role"] for line in server.daemon.log}
+    assert {"supervisor", "front end 0"} <= roles
 
 
 def test_the_dashboard_is_that_of_one_process_with_its_processes(server: Server) -> None:

@@ -87,3 +87,8 @@ class ServerOptions(Section):
     """A file for the audit log, which is part of the log too: one JSON object per privileged operation. It is
     opened again after it has been renamed. A relative path starts at the working directory of the process.
     The default is none."""
+
+    @property
+    def several_processes(self) -> bool:
+        """Whether there are front ends."""
+        return self.workers != 0

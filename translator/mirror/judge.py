@@ -65,16 +65,16 @@ class Judge(Protocol):
 
 class LocalJudge:
     """A ``Judge`` on this event loop, for the mirror with ``options``. ``find`` looks up its model and raises
-    NOT_FOUND if it is not served."""
+    NOT_FOUND if it is not served. ``shared``: other processes write to the same recording."""
 
     gather_secs: ClassVar[float] = 0.0
 
-    def __init__(self, options: MirrorOptions, find: Callable[[str], Target]) -> None:
+    def __init__(self, options: MirrorOptions, find: Callable[[str], Target], shared: bool = False) -> None:
         self._to = options.to
         self._find = find
         self._tolerance = Tolerance(options.rtol, options.atol)
         self._thread = ThreadPoolExecutor(1, "mirror")
-        self._pairs = Pairs(options.keep) if options.keep is not None else None
+        self._pairs = Pairs(options.keep, shared) if options.keep is not None else None
         self._limit = options.max_concurrency
         self._waiting: deque[tuple[Copy, OnFindings]] = deque()
         self._running: set[asyncio.Task[None]] = set()

@@ -9,6 +9,7 @@ from interlingua.translator.config.mirror import KeepOptions
 from interlingua.translator.recording.files import RecordingWriter
 from interlingua.translator.recording.record import Record
 from interlingua.translator.recording.redaction import Redaction
+from interlingua.translator.recording.shared_file import writer as recording_writer
 
 _log = logging.getLogger(__name__)
 
@@ -37,9 +38,11 @@ class _Sample:
 
 
 class Pairs:
-    """Records pairs as ``options`` say. Call :meth:`takes` on one thread and :meth:`write` on one."""
+    """Records pairs as ``options`` say, in a file that is ``shared`` with other processes or not. Call
+    :meth:`takes` on one thread and :meth:`write` on one."""
 
-    def __init__(self, options: KeepOptions) -> None:
+    def __init__(self, options: KeepOptions, shared: bool = False) -> None:
+        self._shared = shared
         self._path = Path(options.path)
         self._redaction = Redaction(options.redact.tensors, options.redact.parameters)
         self._free_bytes = options.max_bytes
@@ -60,7 +63,7 @@ class Pairs:
         try:
             if self._writer is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._writer = RecordingWriter(self._path)
+                self._writer = recording_writer(self._path, None, 2, self._shared)
             return self._writer.write(self._redaction.apply(record))
         except (OSError, ValueError) as error:
             self._failed = True

@@ -45,7 +45,8 @@ async def _serve(sock: socket.socket) -> None:
         size = int.from_bytes(await reader.readexactly(8), "little")
         # sent by the parent process
         config: Config = pickle.loads(await reader.readexactly(size))  # noqa: S301
-        logs.set_up(config.server.log_level, config.server.log_format)
+        role = "mirror" if config.server.several_processes else ""
+        logs.set_up(config.server.log_level, config.server.log_format, role)
         await _judge_all(config, reader, writer)
     except (asyncio.IncompleteReadError, ConnectionError):
         _log.debug("daemon connection closed")
@@ -59,7 +60,9 @@ async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: async
     os.nice(_NICE)
     upstreams, models = upstream_models(config)
     judges: Mapping[int, Judge] = {
-        number: LocalJudge(route.mirror, by_callers_names(route, models.__getitem__))
+        number: LocalJudge(
+            route.mirror, by_callers_names(route, models.__getitem__), config.server.several_processes
+        )
         for number, route in enumerate(config.routes)
         if route.mirror is not None and route.mirror.to in models
     }

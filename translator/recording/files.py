@@ -19,10 +19,10 @@ from interlingua.translator.recording.record import Record
 FORMAT_VERSION = 1
 
 _TITLE = b"interlingua-recording "
-_FIRST_LINE = _TITLE + b"%d\n" % FORMAT_VERSION
+FIRST_LINE = _TITLE + b"%d\n" % FORMAT_VERSION
 _LONGEST_FIRST_LINE = 64
 
-_BEFORE = struct.Struct("<4sIQI")
+PREFIX = struct.Struct("<4sIQI")
 """The prefix of a record: a marker, the size of its header, the size of its tensors, the CRC-32 of both."""
 
 _MARK = b"\n>> "
@@ -48,26 +48,21 @@ class RecordingWriter:
         self._max_bytes = max_bytes
         self._max_files = max_files
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and path.stat().st_size > len(_FIRST_LINE):
+        if path.exists() and path.stat().st_size > len(FIRST_LINE):
             self._rotate()
         self._file, self._size = self._open()
 
     def write(self, record: Record) -> bool:
         """Append ``record``; False if it exceeds the limit of a whole file. Raises ``ValueError`` for a
         record that cannot be packed, and ``OSError``."""
-        header, data = pack(record)
-        data_bytes = sum(memoryview(part).nbytes for part in data)
-        checksum = zlib.crc32(header)
-        for part in data:
-            checksum = zlib.crc32(part, checksum)
-        added = _BEFORE.size + len(header) + data_bytes
+        parts, added = packed(record)
         if self._max_bytes is not None and self._size + added > self._max_bytes:
-            if len(_FIRST_LINE) + added > self._max_bytes:
+            if len(FIRST_LINE) + added > self._max_bytes:
                 return False
             os.close(self._file)
             self._rotate()
             self._file, self._size = self._open()
-        self._append([_BEFORE.pack(_MARK, len(header), data_bytes, checksum) + header, *data])
+        self._append(parts)
         self._size += added
         return True
 
@@ -83,8 +78,8 @@ class RecordingWriter:
     def _open(self) -> tuple[int, int]:
         # readable by the owner only: it contains clients' data
         file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        os.write(file, _FIRST_LINE)
-        return file, len(_FIRST_LINE)
+        os.write(file, FIRST_LINE)
+        return file, len(FIRST_LINE)
 
     def _append(self, parts: Sequence[Buffer]) -> None:
         """Write all of ``parts`` or nothing: a reader cannot continue after a partial record."""
@@ -108,6 +103,17 @@ class RecordingWriter:
 
     def _aside(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
+
+
+def packed(record: Record) -> tuple[list[Buffer], int]:
+    """``record`` with its prefix, and their size. Raises ``ValueError`` for one that cannot be packed."""
+    header, data = pack(record)
+    data_bytes = sum(memoryview(part).nbytes for part in data)
+    checksum = zlib.crc32(header)
+    for part in data:
+        checksum = zlib.crc32(part, checksum)
+    prefix = PREFIX.pack(_MARK, len(header), data_bytes, checksum)
+    return [prefix + header, *data], PREFIX.size + len(header) + data_bytes
 
 
 class RecordingReader:
@@ -149,13 +155,13 @@ class RecordingReader:
         self._file.close()
 
     def _next(self, at: int, end: int) -> tuple[Record, int]:
-        before = self._file.read(_BEFORE.size)
-        if len(before) < _BEFORE.size:
+        before = self._file.read(PREFIX.size)
+        if len(before) < PREFIX.size:
             raise _EndedError("the file ends within it")
-        mark, header_bytes, data_bytes, checksum = _BEFORE.unpack(before)
+        mark, header_bytes, data_bytes, checksum = PREFIX.unpack(before)
         if mark != _MARK:
             raise DamagedError("it does not start with a record marker")
-        after = at + _BEFORE.size + header_bytes + data_bytes
+        after = at + PREFIX.size + header_bytes + data_bytes
         if after > end:
             raise _EndedError("the file ends within it")
         # one buffer per record, kept alive by its tensors

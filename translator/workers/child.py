@@ -35,12 +35,14 @@ Handle = Callable[[Any, list[int]], Any]
 class WorkerOrder:
     """The first message of the supervisor: the configuration, and for a front end its ``number`` of all
     ``front_ends``, from 0, and the bound ``addresses`` of the listeners. The runtime process has the number
-    after theirs. The server has run since ``started_ns``, a ``time.monotonic_ns()``."""
+    after theirs. ``role`` names the process in the log. The server has run since ``started_ns``, a
+    ``time.monotonic_ns()``."""
 
     config: Config
     number: int = 0
     front_ends: int = 1
     addresses: tuple[str, ...] = ()
+    role: str = ""
     started_ns: int = field(default_factory=time.monotonic_ns)
 
 
@@ -79,7 +81,8 @@ class Child:
         self.handle("start", lambda order, _: first.set_result(order))
         order = await first
         server = order.config.server
-        logs.set_up(server.log_level, server.log_format)
+        logs.set_up(server.log_level, server.log_format, order.role)
+        logs.add_audit_file(server.audit_log)
         if server.tune_allocator:
             tune_allocator()
         return order, SharedLimits(order.config, shared, order.number)

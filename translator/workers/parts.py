@@ -4,31 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from interlingua.protocols.section import Section
+from interlingua.translator.config.mirror import MirrorOptions
 from interlingua.translator.config.options import Config
+
+_LOAD = ("max_inflight_requests", "max_inflight_bytes")
+_QUEUE = ("max_concurrency", "max_queue_requests", "max_queue_bytes")
+_KEEP = ("different", "equal", "max_bytes")
 
 
 def parts_of(config: Config, count: int) -> Iterator[Config]:
-    """``config`` for each of ``count`` front ends. Limits add up to the whole, but are 1 at least; each tap
-    writes files of its own, with the number of the front end before the suffix."""
+    """``config`` for each of ``count`` front ends. Limits add up to the whole, but are 1 at least."""
     for number in range(count):
         part = partial(_part_of, number=number, count=count)
-        load = ("max_inflight_requests", "max_inflight_bytes")
-        listeners = tuple(part(each, load) for each in config.listeners)
-        tap = config.tap
-        if tap is not None:
-            path = Path(tap.path)
-            tap = tap.model_copy(update={"path": str(path.with_suffix(f".{number}{path.suffix}"))})
+        routes = [
+            each
+            if each.mirror is None
+            else each.model_copy(update={"mirror": _mirror(each.mirror, number, count)})
+            for each in config.routes
+        ]
+        tap = None if config.tap is None else part(config.tap, ("max_queue_bytes",))
         yield config.model_copy(
             update={
-                "server": part(config.server, load),
-                "listeners": listeners,
+                "server": part(config.server, _LOAD),
+                "listeners": tuple(part(each, _LOAD) for each in config.listeners),
+                "routes": tuple(routes),
                 "tap": tap,
             }
         )
+
+
+def _mirror(mirror: MirrorOptions, number: int, count: int) -> MirrorOptions:
+    keep = None if mirror.keep is None else _part_of(mirror.keep, _KEEP, number, count)
+    return _part_of(mirror, _QUEUE, number, count).model_copy(update={"keep": keep})
 
 
 S = TypeVar("S", bound=Section)
@@ -39,6 +49,6 @@ def _part_of(section: S, keys: Iterable[str], number: int, count: int) -> S:
 
 
 def _part(whole: int | None, number: int, count: int) -> int | None:
-    if whole is None:
-        return None
+    if not whole:
+        return whole
     return max(1, whole * (number + 1) // count - whole * number // count)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.http.server import HttpServer
@@ -18,6 +19,7 @@ from interlingua.translator.admin.handler import AdminHandler
 from interlingua.translator.config.admin import AdminOptions
 from interlingua.translator.config.options import Config
 from interlingua.translator.listening import tls_of
+from interlingua.translator.recording import shared_file
 from interlingua.translator.stop_signals import StopSignals
 from interlingua.translator.workers.site import SupervisorSite
 from interlingua.translator.workers.supervisor import StartupError, Supervisor
@@ -54,6 +56,7 @@ async def serve_workers(config: Config, stop: StopSignals) -> None:
             stack.push_async_callback(server.stop, _GRACE_SECS)
         cut = 0
         try:
+            _begin_recordings(config)
             await supervisor.start()
             if config.admin is not None:
                 handler.pages = site.pages()
@@ -77,6 +80,15 @@ async def serve_workers(config: Config, stop: StopSignals) -> None:
             cut = await supervisor.stop(grace, stop.second)
         if cut:
             _log.warning("requests cut at shutdown", extra={"facts": {"count": cut}})
+
+
+def _begin_recordings(config: Config) -> None:
+    """Put those of an earlier start aside, before the processes that write them. Raises ``OSError``."""
+    if config.tap is not None:
+        shared_file.begin(Path(config.tap.path), config.tap.max_files)
+    for route in config.routes:
+        if route.mirror is not None and route.mirror.keep is not None:
+            shared_file.begin(Path(route.mirror.keep.path))
 
 
 def _admin(

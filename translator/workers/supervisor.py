@@ -12,6 +12,7 @@ import logging
 import mmap
 import socket
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from interlingua.protocols.transport.address import Address, parse_address
@@ -81,7 +82,7 @@ class ServerProcess:
         self.process = Process(self._group.forks, self._module, self.name, self._receive, self._exited)
         for descriptors in self._group.limits.descriptors():
             self.process.control.send("limits", None, descriptors)
-        self.process.control.send("start", self._order)
+        self.process.control.send("start", replace(self._order, role=self.name))
         self.begun(self.process)
 
     def begun(self, process: Process) -> None:
