@@ -25,7 +25,7 @@ from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.clients import CLIENTS
-from interlingua.schemas import Context, Datatype, InferenceError, InferRequest, Operation, Tensor
+from interlingua.schemas import Context, Datatype, ErrorCode, InferenceError, InferRequest, Operation, Tensor
 from tests.e2e.daemon import Daemon
 from tests.e2e.relay import FAULTS, Relay
 from tests.standins import oip_grpc_server, oip_http_server
@@ -37,9 +37,12 @@ from tests.standins.grps_server import GrpsServer
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CALLERS = 50
+PAUSE_SECS = 0.2
+"""Between two questions of a caller: servers, relays and the daemon must keep up on a slow machine too."""
+
 PROBE_SECS = 0.5
 TIMEOUT_SECS = 1.0
-SLACK_SECS = 4.0
+SLACK_SECS = 20.0
 """What a busy machine may add."""
 
 TYPED = (502, 503, 504)
@@ -75,7 +78,9 @@ class Peer:
         try:
             answer = self.call.decode(form, await self.client.send(request))
         except InferenceError as error:
-            return 502 if "upstream" in error.message else 500
+            # the server's own refusal of a call that is late passes through
+            late = error.code is ErrorCode.DEADLINE_EXCEEDED
+            return 502 if late or "upstream" in error.message else 500
         assert [bytes(each.data) for each in answer.outputs] == [np.float32(number).tobytes()]
         return 200
 
@@ -258,7 +263,7 @@ class Traffic:
     async def _call(self, model: str, as_peer: bool) -> None:
         while True:
             self.told.append(await ask(self._world, model, as_peer=as_peer))
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(PAUSE_SECS)
 
     def statuses(self, model: str, since: float = 0.0) -> Counter[int]:
         return Counter(each.status for each in self.told if each.model == model and each.began >= since)
@@ -276,10 +281,11 @@ class Traffic:
 async def test_a_fault(world: World, fault: str) -> None:
     failing, staying = world.standins
     async with Traffic(world) as traffic:
-        await traffic.until(lambda: traffic.statuses("alone")[200] >= 25, 5)
+        await traffic.until(lambda: traffic.statuses("alone")[200] >= 25, SLACK_SECS)
         await failing.relay.fail(fault)
         began = time.monotonic()
         await asyncio.sleep(TIMEOUT_SECS + 0.4)
+        await traffic.until(lambda: traffic.statuses("pair", began)[200] > 25, SLACK_SECS)
         alone, pair = (traffic.statuses(model, began) for model in ("alone", "pair"))
         executed = len(staying.executed())
         await failing.relay.recover()
@@ -293,7 +299,7 @@ async def test_a_fault(world: World, fault: str) -> None:
 
         took = await traffic.until(back, PROBE_SECS + TIMEOUT_SECS + SLACK_SECS)
         settled = time.monotonic()
-        await traffic.until(lambda: all(len(traffic.statuses(each, settled)) for each in MODELS), 5)
+        await traffic.until(lambda: all(len(traffic.statuses(each, settled)) for each in MODELS), SLACK_SECS)
         assert set(traffic.statuses("alone", settled)) == set(traffic.statuses("pair", settled)) == {200}
     assert took < PROBE_SECS + SLACK_SECS
     if fault != "restarted":

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from tests.e2e.daemon import Daemon
 
 TRANSPORTS = {"http": "oip", "grpc": "oip", "brpc": "grps", "tcp": "graphpipe"}
 PROBE_SECS = 0.5
-TIMEOUT_SECS = 1.0
-SLACK_SECS = 2.0
+TIMEOUT_SECS = 2.0
+SLACK_SECS = 20.0
+"""What a busy machine may add."""
 
 IDENTITY = {
     "backend": "identity",
@@ -42,7 +44,7 @@ class World:
         began = time.monotonic()
         tensor = {"name": "X", "datatype": "FP32", "shape": [2], "data": [1.5, -2.0]}
         answer = requests.post(
-            f"http://{self.url}/v2/models/{model}/infer", json={"inputs": [tensor]}, timeout=30
+            f"http://{self.url}/v2/models/{model}/infer", json={"inputs": [tensor]}, timeout=60
         )
         assert time.monotonic() - began < TIMEOUT_SECS + SLACK_SECS
         if answer.status_code == 200:
@@ -50,6 +52,11 @@ class World:
         else:
             assert "upstream" in answer.json()["error"]
         return answer.status_code
+
+    def ask_all(self) -> dict[str, int]:
+        """The status of an answer of every model, asked at the same time."""
+        with ThreadPoolExecutor(len(TRANSPORTS)) as threads:
+            return dict(zip(TRANSPORTS, threads.map(self.ask, TRANSPORTS), strict=True))
 
     def until(self, model: str, status: int) -> float:
         """How long it takes until ``model`` is answered with ``status``."""
@@ -98,15 +105,15 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_a_process_that_comes_and_goes(world: World) -> None:
-    assert {each: world.ask(each) for each in TRANSPORTS} == dict.fromkeys(TRANSPORTS, 200)
+    assert world.ask_all() == dict.fromkeys(TRANSPORTS, 200)
     world.server.kill()
-    assert {each: world.ask(each) for each in TRANSPORTS} == dict.fromkeys(TRANSPORTS, 503)
+    assert world.ask_all() == dict.fromkeys(TRANSPORTS, 503)
     world.restart()
     back = {each: world.until(each, 200) for each in TRANSPORTS}
     assert max(back.values()) < PROBE_SECS + SLACK_SECS
     os.kill(world.server.process.pid, signal.SIGSTOP)
     try:
-        assert {each: world.ask(each) for each in TRANSPORTS} == dict.fromkeys(TRANSPORTS, 504)
+        assert world.ask_all() == dict.fromkeys(TRANSPORTS, 504)
     finally:
         os.kill(world.server.process.pid, signal.SIGCONT)
     assert max(world.until(each, 200) for each in TRANSPORTS) < PROBE_SECS + SLACK_SECS

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.e2e.daemon import ROOT, Daemon
+from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon, eventually
 
 SPEC = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
 CONFIG: dict[str, Any] = {
@@ -39,10 +39,6 @@ CONFIG: dict[str, Any] = {
         }
     },
 }
-RECOVERY_SECS = 60
-"""Starting a process takes a second, or many on a machine that does other work."""
-
-
 _opened: list[HTTPConnection] = []
 
 
@@ -51,6 +47,14 @@ def _closed() -> Iterator[None]:
     yield
     while _opened:
         _opened.pop().close()
+
+
+def exited(pid: int) -> bool:
+    """Whether a process has ended; its parent may not have noticed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 class Server:
@@ -62,7 +66,7 @@ class Server:
         self.http = daemon.addresses[0]
 
     def get(self, path: str, address: str = "") -> Any:
-        with urllib.request.urlopen(f"http://{address or self.admin}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address or self.admin}{path}", timeout=WAIT_SECS) as answer:
             return json.load(answer)
 
     def processes(self) -> dict[str, dict[str, Any]]:
@@ -76,20 +80,18 @@ class Server:
         return found
 
     def kill(self, name: str) -> int:
-        """Kill a process; its id."""
+        """Kill a process and wait until its sockets have closed; its id."""
         pid: int = self.processes()[name]["pid"]
         os.kill(pid, signal.SIGKILL)
+        eventually(lambda: exited(pid))
         return pid
 
     def until_ready(self, gone: int = 0) -> None:
         """Wait until all processes are ready, and the one with the id ``gone`` is not among them."""
-        deadline = time.monotonic() + RECOVERY_SECS
-        while not all(each["ready"] and each["pid"] != gone for each in self.processes().values()):
-            assert time.monotonic() < deadline, self.daemon.log
-            time.sleep(0.05)
+        eventually(lambda: all(each["ready"] and each["pid"] != gone for each in self.processes().values()))
 
     def metric(self, name: str) -> dict[str, float]:
-        with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=WAIT_SECS) as answer:
             lines = answer.read().decode().splitlines()
         return {
             line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)
@@ -230,7 +232,6 @@ def test_a_killed_front_end_loses_its_connections_alone(server: Server) -> None:
     for each in connections:
         infer(each, [1])
     pid = server.kill("front end 0")
-    time.sleep(0.2)
     answers = []
     for each in connections:
         try:
@@ -266,7 +267,7 @@ def test_a_frozen_front_end_gets_no_new_connections(server: Server) -> None:
         assert server.get("/health/live")["live"]
         assert server.get("/health/ready")["ready"]
         # it holds up nobody
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 25
     finally:
         os.kill(pid, signal.SIGCONT)
     server.until_ready()
@@ -282,10 +283,8 @@ def test_models_come_back_after_the_runtime_process_exits(server: Server) -> Non
     os.kill(fork_server, signal.SIGSTOP)
     try:
         os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + RECOVERY_SECS
-        while (found := infer(connections[0], [1])) == [1]:
-            assert time.monotonic() < deadline
-        status, answer = found
+        eventually(lambda: infer(connections[0], [1]) != [1])
+        status, answer = infer(connections[0], [1])
         assert status == 503
         assert "the runtime process" in answer["error"]
         with pytest.raises(urllib.error.HTTPError) as raised:
@@ -295,16 +294,13 @@ def test_models_come_back_after_the_runtime_process_exits(server: Server) -> Non
     finally:
         os.kill(fork_server, signal.SIGCONT)
     server.until_ready(pid)
-    deadline = time.monotonic() + RECOVERY_SECS
-    while infer(connections[0], [1]) != [1]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: infer(connections[0], [1]) == [1])
     assert [infer(each, [6]) for each in connections] == [[6]] * 4
 
 
 def test_callers_get_right_answers_or_typed_errors_while_processes_are_killed(server: Server) -> None:
     """Nobody waits for ever, nobody gets another caller's answer."""
-    stop = time.monotonic() + 6
+    stop = time.monotonic() + 5
 
     def ask(number: int) -> list[object]:
         (connection,), faults = server.connections(1), []
@@ -337,32 +333,28 @@ def test_nothing_is_left_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     pids = [each["pid"] for each in Server(daemon).processes().values()]
     daemon.process.kill()
     daemon.process.wait()
-    deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     daemon.kill()
 
 
 def test_requests_in_flight_end_at_a_stop(tmp_path: Path) -> None:
-    config = {**CONFIG, "server": {**CONFIG["server"], "drain_secs": 0.5}}
+    config = {**CONFIG, "server": {**CONFIG["server"], "drain_secs": 1.5}}
     daemon = Daemon.start(tmp_path, config)
     server = Server(daemon)
     (connection,) = server.connections(1)
     assert infer(connection, [1]) == [1]
     daemon.process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
     # it reports not ready, and answers
-    assert call(connection, "GET", "/v2/health/ready")[0] != 200
+    eventually(lambda: call(connection, "GET", "/v2/health/ready")[0] != 200)
     assert infer(connection, [2]) == [2]
-    assert daemon.process.wait(30) == 0
+    assert daemon.process.wait(WAIT_SECS) == 0
     daemon.kill()
 
 
 def test_grpcio_cannot_listen_for_front_ends(tmp_path: Path) -> None:
     listener = {"listen": "127.0.0.1:0", "transport": "grpc", "engine": "library"}
     daemon = Daemon.begin(tmp_path, {**CONFIG, "listeners": [listener]})
-    assert daemon.process.wait(30) == 1
+    assert daemon.process.wait(WAIT_SECS) == 1
     daemon.kill()
     assert any("needs workers: 0" in str(line) for line in daemon.log)
 
@@ -370,7 +362,7 @@ def test_grpcio_cannot_listen_for_front_ends(tmp_path: Path) -> None:
 def test_an_address_in_use_ends_the_start(server: Server, tmp_path: Path) -> None:
     config = {**CONFIG, "listeners": [{"listen": server.http, "transport": "http"}]}
     daemon = Daemon.begin(tmp_path, config)
-    assert daemon.process.wait(30) == 1
+    assert daemon.process.wait(WAIT_SECS) == 1
     daemon.kill()
     assert any("cannot listen" in str(line) for line in daemon.log)
     assert daemon.log[-1]["event"] == "startup failed"

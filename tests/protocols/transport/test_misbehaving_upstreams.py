@@ -31,7 +31,7 @@ from tests.misbehaving.server import (
 )
 from tests.standins.brpc_frames import SERVICE
 
-SLACK_SECS = 2.0
+SLACK_SECS = 15.0
 """What a busy machine may add."""
 
 BLOCKED_SECS = 0.05
@@ -128,7 +128,7 @@ async def test_a_misbehaving_upstream_costs_its_own_connection(transport: str, n
             for _ in range(MORE_CALLS.get(transport, 1)):
                 assert (await outcome_of(client, request(transport)))[0] in (None, BAD, LATE, DOWN)
             for _ in range(3):
-                assert await outcome_of(client, request(transport, seconds=10)) == (None, b"well")
+                assert await outcome_of(client, request(transport, seconds=60)) == (None, b"well")
         assert max(steps) < BLOCKED_SECS, max(steps)
         assert server.accepted <= 3
     assert resident_kib() - before < GROWTH_KIB
