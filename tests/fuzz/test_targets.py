@@ -45,7 +45,7 @@ def test_an_input_that_takes_long_is_a_finding() -> None:
 
 def test_an_input_that_takes_much_memory_is_a_finding() -> None:
     with pytest.raises(CostlyInputError, match="MiB"):
-        _target(lambda data: b"x" * (MAX_MEMORY_BYTES + (8 << 20))).check(b"x")
+        _target(lambda data: b"x" * (MAX_MEMORY_BYTES * 3 // 2)).check(b"x")
 
 
 def test_only_the_repeated_cost_of_an_input_counts() -> None:

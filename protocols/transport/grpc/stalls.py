@@ -21,7 +21,7 @@ class _Wait(NamedTuple):
     ``before`` at the first one, ``began``."""
 
     what: str
-    progress: tuple[int, int]
+    progress: tuple[int, ...]
     since: float
     began: float
     before: int
@@ -44,9 +44,9 @@ class StallFinder:
         seen, self._seen = self._seen, {}
         for call in tuple(calls):
             if call.queued:
-                # a window of the connection that is used up holds all streams
-                what, progress = "write", (call.send_window, sender.window if call.send_window > 0 else 0)
-                count = call.sent
+                # a window that opens is used up at once; that of the connection holds all streams
+                shared, count = sender.window if call.send_window > 0 else 0, call.sent
+                what, progress = "write", (call.send_window, count, shared)
             elif call.awaits_body:
                 count = call.sink.filled if call.sink is not None else 0
                 what, progress = "body", (call.received, count)

@@ -444,17 +444,23 @@ class TestConnections:
                 assert len(server.peers) == 1
 
     async def test_a_reset_call_makes_room_for_one_that_waits(self) -> None:
+        resets = 0
+
         async def script(peer: Peer) -> None:
+            nonlocal resets
             await peer.call()
             await asyncio.sleep(0.2)
             peer.send(frame(RST_STREAM, 0, 1, struct.pack(">L", 2)))
+            resets += 1
             while True:
                 peer.send(answer((await peer.call()).stream))
 
         async with scripted(script, settings((3, 1))) as server, client(server.address) as sender:
             answers = await asyncio.gather(*(sender.send(request()) for _ in range(32)))
             codes = sorted(each.code for each in answers)
-            assert codes == [0] * (32 - len(server.peers)) + [13] * len(server.peers)
+            # the last connections may have come when no call was left for them
+            assert 0 < resets <= len(server.peers) <= 16
+            assert codes == [0] * (32 - resets) + [13] * resets
 
     async def test_a_lowered_limit_does_not_hide_room_on_another_connection(self) -> None:
         async def script(peer: Peer) -> None:
@@ -470,7 +476,7 @@ class TestConnections:
         async with scripted(script, settings((3, 2))) as server, client(server.address) as sender:
             calls = [asyncio.ensure_future(sender.send(request())) for _ in range(33)]
             looks = 0
-            while sum(each.done() for each in calls) < 3 and looks < 50:
+            while sum(each.done() for each in calls) < 3 and looks < 300:
                 await asyncio.sleep(0.1)
                 looks += 1
             assert len(server.peers) == 16
@@ -635,10 +641,12 @@ class TestStreamedRequests:
         async with scripted(script) as server, client(server.address) as sender:
             answers = sender.stream(request(method=STREAM))
             assert len((await anext(answers)).message) == MIB - 5
-            await asyncio.sleep(0.5)
+            async with asyncio.timeout(60):
+                while sent < 64 * MIB:
+                    await asyncio.sleep(0.01)
             (connection,) = sender._connections
             # the server ignores the window: its stream is reset, the connection goes on
-            assert connection.usable and sent >= 64 * MIB
+            assert connection.usable
             await answers.aclose()
 
 

@@ -1,6 +1,6 @@
 """A process that serves connections which another accepts: every line is answered with the process's number.
 
-``stall`` blocks the event loop for a second, ``exit`` ends the process at once.
+``stall`` blocks the event loop until SIGUSR1, ``exit`` ends the process at once.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
+import signal
 import socket
 import sys
-import time
 from typing import cast
 
 from interlingua.protocols.transport.address import Address
@@ -35,7 +35,7 @@ class Numbered(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if data == b"stall\n":
-            time.sleep(1)
+            signal.sigwait({signal.SIGUSR1})
         elif data == b"exit\n":
             os._exit(3)
         self._transport.write(b"%d %d\n" % (self._listener, NUMBER))
@@ -51,4 +51,5 @@ async def serve(sock: socket.socket, page: mmap.mmap) -> None:
 
 
 NUMBER, _SOCK, _PAGE = map(int, sys.argv[1:])
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 asyncio.run(serve(socket.socket(fileno=_SOCK), mmap.mmap(_PAGE, mmap.PAGESIZE)))

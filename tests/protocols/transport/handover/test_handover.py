@@ -10,14 +10,13 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from interlingua.protocols.transport.handover import acceptor as acceptor_module
 from interlingua.protocols.transport.handover.acceptor import Acceptor, Receiver
 from interlingua.protocols.transport.handover.beats import PAGE_BYTES, Beats
 
@@ -46,12 +45,13 @@ class Front:
     async def ask(self, listener: int = 0, line: bytes = b"\n") -> tuple[asyncio.StreamWriter, bytes]:
         reader, writer = await self.open(listener)
         writer.write(line)
-        return writer, (await asyncio.wait_for(reader.readline(), 10)).strip()
+        return writer, (await asyncio.wait_for(reader.readline(), 60)).strip()
 
-    async def connected(self, process: Process) -> None:
-        async with asyncio.timeout(10):
-            while process.beats.silent_secs > 1:
-                await asyncio.sleep(0.01)
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not true():
+            await asyncio.sleep(0.01)
 
 
 def start(number: int) -> Process:
@@ -76,7 +76,7 @@ async def front() -> AsyncIterator[Front]:
     accepting.receivers += [each.receiver for each in processes]
     found = Front(accepting, processes, sockets)
     for each in processes:
-        await found.connected(each)
+        await until(lambda each=each: each.receiver.turns)  # type: ignore[misc]
     accepting.start()
     yield found
     accepting.stop()
@@ -113,7 +113,8 @@ async def test_closed_connections_count_no_more(front: Front) -> None:
     for writer, answer in answers:
         if answer.endswith(b"1"):
             writer.close()
-    await asyncio.sleep(0.3)
+    closed = sum(answer.endswith(b"1") for _, answer in answers)
+    await until(lambda: front.processes[1].beats.ended == closed)
     served = await asked(front, 12)
     assert served[b"1"] >= 11
 
@@ -121,20 +122,22 @@ async def test_closed_connections_count_no_more(front: Front) -> None:
 async def test_a_stopped_process_gets_no_connections(front: Front) -> None:
     stopped = front.processes[0]
     stopped.popen.send_signal(signal.SIGSTOP)
-    await asyncio.sleep(acceptor_module.SILENT_SECS + 0.2)
+    await until(lambda: not stopped.receiver.turns)
     served = await asked(front, 20)
     assert served == {b"1": 20}
     stopped.popen.send_signal(signal.SIGCONT)
-    await asyncio.sleep(0.3)
+    await until(lambda: stopped.receiver.turns)
     served = await asked(front, 20)
     assert served[b"0"] >= 18
 
 
 async def test_a_busy_process_gets_none_while_it_is_busy(front: Front) -> None:
     stalling = asyncio.create_task(front.ask(0, b"stall\n"))
-    await asyncio.sleep(acceptor_module.SILENT_SECS + 0.1)
-    served = await asyncio.wait_for(asked(front, 6), 0.4)
-    assert len(served) == 1
+    await until(lambda: not all(each.receiver.turns for each in front.processes))
+    served = await asked(front, 6)
+    assert len(served) == 1 and not stalling.done()
+    for each in front.processes:
+        each.popen.send_signal(signal.SIGUSR1)
     _, answer = await stalling
     assert answer.split()[-1] not in served
 
@@ -143,7 +146,7 @@ async def test_connections_wait_while_all_processes_are_stopped(front: Front) ->
     """Given to a stopped process, they would wait for it though another one goes on."""
     for each in front.processes:
         each.popen.send_signal(signal.SIGSTOP)
-    await asyncio.sleep(acceptor_module.SILENT_SECS + 0.2)
+    await until(lambda: not any(each.receiver.turns for each in front.processes))
     asking = asyncio.create_task(asked(front, 5))
     await asyncio.sleep(0.1)
     front.processes[1].popen.send_signal(signal.SIGCONT)

@@ -230,10 +230,10 @@ class TestSlowness:
             assert await peer.ended()
 
     async def test_a_body_that_drips_is_waited_for(self) -> None:
-        async with serving(HttpEcho(), timeouts=stalling(0.2)) as server, RawHttp.to(server.address) as peer:
+        async with serving(HttpEcho(), timeouts=stalling(0.6)) as server, RawHttp.to(server.address) as peer:
             await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n")
             for _ in range(20):
-                await asyncio.sleep(0.03)
+                await asyncio.sleep(0.04)
                 await peer.send(b"x")
             assert (await peer.reply()).body == b"x" * 20
 
