@@ -29,6 +29,7 @@ from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reader import ReadState, RequestReader
 from interlingua.protocols.transport.http1.reply_reader import ReplyReader, ReplyState
 from interlingua.protocols.transport.proxy_protocol import SIGNATURE, ProxyHeaderError, read_proxy_header
+from interlingua.protocols.transport.received import unfilled
 from interlingua.protocols.wire import FORWARDED_FOR
 from interlingua.schemas import InferenceError
 from interlingua.translator.access.addresses import is_local, read_address
@@ -160,7 +161,9 @@ class _Call(MessageStream, ClientStream[Any]):
 
     def data_received(self, data: Any, start: int, stop: int, ended: bool) -> None:
         try:
-            for message in () if self.refused else self.messages_in(data, start, stop, "gzip", _LIMIT):
+            for message in (
+                () if self.refused else self.messages_in(data, start, stop, "gzip", _LIMIT, unfilled)
+            ):
                 self.found.append((self.id, bytes(message)))
         except MessageError as error:
             self.refused = True

@@ -9,6 +9,7 @@ from interlingua.protocols.transport.grpc.messages import PREFIX, MessageStream
 from interlingua.protocols.transport.h2.flood import FloodGuard
 from interlingua.protocols.transport.h2.frame_reader import FRAME_BYTES, FrameReader
 from interlingua.protocols.transport.h2.frames import DATA, PADDED, SETTINGS, frame
+from interlingua.protocols.transport.received import unfilled
 from interlingua.protocols.wire import Buffer
 
 
@@ -18,7 +19,9 @@ class _Call(MessageStream):
         self.messages: list[bytes] = []
 
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
-        self.messages += [bytes(message) for message in self.messages_in(data, start, stop, "", None)]
+        self.messages += [
+            bytes(message) for message in self.messages_in(data, start, stop, "", None, unfilled)
+        ]
 
 
 class _Handler:
