@@ -21,7 +21,7 @@ class _Wait(NamedTuple):
     ``before`` at the first one, ``began``."""
 
     what: str
-    progress: tuple[int, ...]
+    progress: tuple[int, int, int]
     since: float
     began: float
     before: int
@@ -45,11 +45,11 @@ class StallFinder:
         for call in tuple(calls):
             if call.queued:
                 # a window that opens is used up at once; that of the connection holds all streams
-                shared, count = sender.window if call.send_window > 0 else 0, call.sent
-                what, progress = "write", (call.send_window, count, shared)
+                shared = sender.window if call.send_window > 0 else 0
+                what, progress, count = "write", (call.send_window, call.sent, shared), call.sent
             elif call.awaits_body:
                 count = call.sink.filled if call.sink is not None else 0
-                what, progress = "body", (call.received, count)
+                what, progress = "body", (call.received, count, 0)
             else:
                 continue
             wait = seen.get(call)
