@@ -164,9 +164,8 @@ class TensorVersion(Version):
         try:
             tensors, started, ended = await running
         except asyncio.CancelledError:
-            task = asyncio.current_task()
             # the token's cancellation is an answer; a cancelled task stays one
-            if cancel.cancelled and not (task and task.cancelling()):
+            if cancel.cancelled and not _is_cancelled():
                 raise cancelled(self._model) from None
             raise
         finally:
@@ -201,3 +200,10 @@ class TensorVersion(Version):
         if self.threads is not None:
             await asyncio.to_thread(self.threads.shutdown, wait=True)
         self.instance.close()
+
+
+def _is_cancelled() -> bool:
+    """Whether the current task is. A frame that it ends must not refer to it: a task has its exception, which
+    has the frame, and the cycle would keep the memory of a request."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

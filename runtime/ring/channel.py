@@ -133,6 +133,8 @@ class Channel:
         self._loop.remove_reader(self._lifeline.fileno())
         if self._bell is not None:
             self._bell.cancel()
+        # the memory is unmapped with the last reference: cycles would keep it
+        self._receive = self._lost = ignore
         self._lifeline.close()
         os.close(self._ring)
         os.close(self._hear)
@@ -179,5 +181,10 @@ class Channel:
 
     def _lose(self) -> None:
         if self._open:
+            lost = self._lost
             self.close()
-            self._lost()
+            lost()
+
+
+def ignore(*_: object) -> None:
+    """Replaces what is called while a channel is open: bound methods and closures would be cycles."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from interlingua.runtime.ring import records
-from interlingua.runtime.ring.channel import Channel, Ends
+from interlingua.runtime.ring.channel import Channel, Ends, ignore
 from interlingua.runtime.ring.records import CALL, CANCEL, EVENT, FAILURE, INFER, PART, SEEN, STREAM, TAKEN
 from interlingua.schemas import (
     Context,
@@ -196,7 +196,8 @@ class RuntimeClient:
                 answer.set_result(failure)
         for stream in self._streams.values():
             stream.put(failure)
-        self._lost()
+        lost, self._lost, self._notice = self._lost, ignore, ignore
+        lost()
 
 
 def _response(context: Context, inputs: Sequence[Tensor], arrived: _Arrived) -> InferResponse:

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 from interlingua.runtime.ring import records
-from interlingua.runtime.ring.channel import Channel, Ends
+from interlingua.runtime.ring.channel import Channel, Ends, ignore
 from interlingua.runtime.ring.records import (
     ANSWER,
     CALL,
@@ -65,9 +65,6 @@ class _Running:
             await self._more.wait()
 
 
-_Work = Callable[[_Running, int, Any, records.Views], Awaitable[None]]
-
-
 class RuntimeServer:
     """Answers the requests of one front end with the models that ``find`` returns, and its ``calls``. Calls
     ``lost`` after the front end has exited and its requests are cancelled. Use on one event loop. Raises
@@ -80,7 +77,6 @@ class RuntimeServer:
         self._calls = calls
         self._lost = lost
         self._running: dict[int, _Running] = {}
-        self._works: Mapping[int, _Work] = {INFER: self._infer, STREAM: self._stream, CALL: self._call}
         self._loop = asyncio.get_running_loop()
         self._seen: float = 0
         self._seeing: list[asyncio.Future[None]] = []
@@ -101,11 +97,12 @@ class RuntimeServer:
     async def close(self) -> None:
         """Cancel what runs, and close the channel."""
         self._channel.close()
+        self._lost = ignore
         await self._cancel_all()
 
     def _receive(self, record: bytes) -> None:
         kind, number, values, views = records.read(self._channel, record)
-        if (work := self._works.get(kind)) is not None:
+        if (work := _WORKS.get(kind)) is not None:
             self._start(number, work, values, views)
         elif kind == SEEN:
             self._see(number)
@@ -132,7 +129,7 @@ class RuntimeServer:
     ) -> None:
         """Carry out ``work``, and send its error."""
         try:
-            await work(running, number, values, views)
+            await work(self, running, number, values, views)
         except InferenceError as error:
             self._fail(number, error)
         except Exception:
@@ -176,7 +173,11 @@ class RuntimeServer:
     def _end(self) -> None:
         self._see(inf)
         ending = self._loop.create_task(self._cancel_all())
-        ending.add_done_callback(lambda _: self._lost())
+        ending.add_done_callback(lambda _: self._over())
+
+    def _over(self) -> None:
+        lost, self._lost = self._lost, ignore
+        lost()
 
     async def _cancel_all(self) -> None:
         running = list(self._running.values())
@@ -184,6 +185,15 @@ class RuntimeServer:
             each.cancel.cancel()
             each.task.cancel()
         await asyncio.gather(*(each.task for each in running), return_exceptions=True)
+
+
+_Work = Callable[[RuntimeServer, _Running, int, Any, records.Views], Awaitable[None]]
+
+_WORKS: Mapping[int, _Work] = {
+    INFER: RuntimeServer._infer,
+    STREAM: RuntimeServer._stream,
+    CALL: RuntimeServer._call,
+}
 
 
 def _request(running: _Running, values: Any, views: records.Views) -> InferRequest:

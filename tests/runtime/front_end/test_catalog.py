@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -258,3 +259,37 @@ async def test_messages_are_received_without_a_runtime_process(server: Server) -
             await asyncio.sleep(0.001)
         assert len(each.allocate(1 << 20)) == 1 << 20
     assert len(FrontEndCatalog({}).allocate(1 << 20)) == 1 << 20
+
+
+@pytest.mark.parametrize("first", ["front end", "runtime process"])
+async def test_memory_is_unmapped_when_a_process_exits(server: Server, first: str) -> None:
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("memfd:interlingua-channel")
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = mapped()
+        front_end, hub = FrontEndCatalog({}), Hub(server.catalog)
+        await connect(front_end, hub)
+        data = front_end.allocate(100_000)
+        request = InferRequest("neg", (Tensor("x", Datatype.FP32, (25_000,), data.toreadonly()),))
+        response = await front_end.find("neg").infer(request)
+        both = mapped()
+        assert both > before
+        if first == "front end":
+            await front_end.close()
+        else:
+            await hub.close()
+            # this process still has the memory of the hub
+            before += (both - before) // 2
+        # what was received is still readable
+        assert response.outputs[0].numpy().shape == (25_000,)
+        del data, request, response
+        async with asyncio.timeout(20):
+            while mapped() > before:
+                await asyncio.sleep(0.005)
+        await hub.close()
+        await front_end.close()
+    finally:
+        gc.enable()
