@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks import processes
@@ -29,9 +31,10 @@ _DATA = re.compile(r"\((\d+)\) data")
 
 
 class Traffic:
-    """Sends requests to servers; ``folder`` takes the bodies."""
+    """Sends requests to servers, with ``tls`` over that; ``folder`` takes the bodies."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self._file = folder / "body"
         self._h2load = shutil.which("h2load")
 
@@ -44,8 +47,10 @@ class Traffic:
         """CPU microseconds of ``server`` and its children for one of ``count`` requests. Raises
         ``RuntimeError`` for a wrong answer."""
         address = server.addresses[request.transport]
-        answer = check(address, request)
+        answer = check(address, request, self._tls)
         if self._h2load is None:
+            if self._tls is not None:
+                raise RuntimeError("TLS needs h2load (Debian's package nghttp2-client)")
             return self._cost_by_clients(server, request, count)
         prefix = 5 if request.transport == "grpc" else 0
         self._file.write_bytes(request.entity())
@@ -71,7 +76,8 @@ class Traffic:
             command.append("--h1")
         for name, value in request.headers.items():
             command += ["-H", f"{name}: {value}"]
-        return [*command, "-d", str(self._file), f"http://{address}{request.path}"]
+        scheme = "http" if self._tls is None else "https"
+        return [*command, "-d", str(self._file), f"{scheme}://{address}{request.path}"]
 
     def _cost_by_clients(self, server: Server, request: Request, count: int) -> float:
         """The same by clients that send one request each; they run for a time instead of a number."""
@@ -91,12 +97,15 @@ class Traffic:
         return (server.cpu_secs() - before) / done["count"] * 1e6
 
 
-def check(address: str, request: Request) -> bytes:
+def check(address: str, request: Request, tls: ssl.SSLContext | None = None) -> bytes:
     """The answer to ``request``. Raises ``RuntimeError`` if answers differ, fail, or lack ``echoed``."""
     host, _, port = address.rpartition(":")
     wire = request.wire()
     answers = set()
-    with socket.create_connection((host, int(port)), timeout=_WITHIN_SECS) as connection:
+    with ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=_WITHIN_SECS))
+        if tls is not None:
+            connection = stack.enter_context(tls.wrap_socket(connection, server_hostname="localhost"))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(_CHECKS):
             wire.begin()
