@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test constraints test-wheel test-deploy test-workers test-torch lint format schemas schemas-check sbom audit properties fuzz chaos soak bench hostile bench-bridging peers-install peers clean
+.PHONY: help run test constraints test-wheel test-deploy test-workers test-torch lint format schemas schemas-check sbom audit properties fuzz chaos kills soak bench hostile bench-bridging peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,8 +38,9 @@ test-wheel: $(VENV)/.installed-dev ## build sdist and wheel, test them in an emp
 test-deploy: $(VENV)/.installed-deploy ## what deploy/ has: schemas, metrics, rules, the steps of the image in empty folders
 	DEPLOY_IMAGE=1 $(BIN)/python -m pytest tests/deploy
 
-test-workers: $(VENV)/.installed-dev ## the end-to-end tests with two front ends per daemon (DAEMON_WORKERS=2)
-	DAEMON_WORKERS=$(or $(DAEMON_WORKERS),2) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/e2e
+test-workers: $(VENV)/.installed-dev ## the end-to-end tests with two front ends per daemon (DAEMON_WORKERS=2, EVERY=3: a third)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		--daemon-workers $(or $(DAEMON_WORKERS),2) --every $(or $(EVERY),1) tests/e2e
 
 test-torch: $(VENV)/.installed-dev ## install PyTorch and run the tests that need it
 	$(PIP) install $(TORCH)
@@ -68,6 +69,9 @@ fuzz: $(VENV)/.installed-fuzz ## fuzz every decoder, resuming from .fuzz/ (FUZZ_
 
 chaos: $(VENV)/.installed-dev ## faults around the real daemon, clients of every dialect check every answer (CHAOS_ARGS="--secs 6 network")
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
+
+kills: $(VENV)/.installed-dev ## kill each kind of process of a server of several, under load (KILLS_ARGS="--rounds 20")
+	$(BIN)/python -m tests.chaos.kills $(KILLS_ARGS)
 
 soak: $(VENV)/.installed-dev ## mixed and hostile traffic for 30 minutes, 100 reloads (SOAK_SECS=1800 SOAK_ROUNDS=100 SOAK_PLOT=)
 	SOAK_SECS=$(or $(SOAK_SECS),1800) SOAK_ROUNDS=$(or $(SOAK_ROUNDS),100) SOAK_PLOT=$(SOAK_PLOT) $(BIN)/python -m pytest \

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -20,9 +22,28 @@ _FIRST = ("e2e", "benchmarks", "chaos")
 """Folders whose files take long. They run first: test processes that share the files end at the same time then."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--daemon-workers",
+        type=lambda text: [int(number) for number in text.split(",")],
+        default=os.environ.get("DAEMON_WORKERS", "0"),
+        help="run the end-to-end tests with so many front ends per daemon; 0,2: with each of these numbers",
+    )
+    parser.addoption(
+        "--every", type=int, default=1, metavar="N", help="run every Nth test of each file, from the first on"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sort the tests by folder; the tests of a file stay together, in their order."""
     items.sort(key=lambda item: item.path.parent.name not in _FIRST)
+    count: Counter[Path] = Counter()
+    chosen = []
+    for item in items:
+        if count[item.path] % config.getoption("every") == 0:
+            chosen.append(item)
+        count[item.path] += 1
+    items[:] = chosen
 
 
 def pytest_collection_finish() -> None:

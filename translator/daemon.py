@@ -25,7 +25,7 @@ from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.listener import AdminListener
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.options import Config, ListenerOptions
-from interlingua.translator.listening import server_of, tls_of
+from interlingua.translator.listening import server_of, stopped, tls_of
 from interlingua.translator.progress import LoadingProgress
 from interlingua.translator.stop_signals import StopSignals
 from interlingua.translator.tuning import tune
@@ -162,17 +162,6 @@ async def _drain(assembly: Assembly, listening: list[Listening], stop: StopSigna
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(asyncio.shield(stop.hurry), options.drain_secs)
     grace = 0.0 if stop.second.done() else options.shutdown_timeout_secs
-    cut = await _stopped(listening, grace, stop.second)
+    cut = await stopped([each.server for each in listening], grace, stop.second)
     if cut:
         _log.warning("requests cut at shutdown", extra={"facts": {"count": cut}})
-
-
-async def _stopped(listening: list[Listening], grace: float, hurry: asyncio.Future[None]) -> int:
-    """Stop the listeners within ``grace`` seconds, or at ``hurry``. Returns the number of requests cut."""
-    ending = asyncio.gather(*(each.server.stop(grace) for each in listening))
-    await asyncio.wait((ending, hurry), return_when=asyncio.FIRST_COMPLETED)
-    if ending.done():
-        return sum(ending.result())
-    # a second stop also ends the first; both may count the same requests
-    cut = await asyncio.gather(*(each.server.stop(0) for each in listening))
-    return sum(map(max, cut, await ending))

@@ -1,8 +1,9 @@
-"""The server of a listener."""
+"""The servers of listeners."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.listener import Listener
@@ -48,3 +49,14 @@ def tls_of(options: ListenerTlsOptions | None, transport: str) -> TlsContext | N
     """TLS of a listener, or of the admin address, whose transport is http. Raises ``OSError`` for files that
     are not usable."""
     return None if options is None else TlsContext(options.build(PROTOCOLS[transport]))
+
+
+async def stopped(servers: Sequence[Server], grace: float, hurry: asyncio.Future[None]) -> int:
+    """Stop ``servers`` within ``grace`` seconds, or at ``hurry``. Returns the number of requests cut."""
+    ending = asyncio.gather(*(server.stop(grace) for server in servers))
+    await asyncio.wait((ending, hurry), return_when=asyncio.FIRST_COMPLETED)
+    if ending.done():
+        return sum(ending.result())
+    # a second stop also ends the first; both may count the same requests
+    cut = await asyncio.gather(*(server.stop(0) for server in servers))
+    return sum(map(max, cut, await ending))

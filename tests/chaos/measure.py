@@ -46,7 +46,7 @@ async def run(faults: Sequence[Fault], folder: Path, secs: float) -> list[Row]:
     world = World(folder, any(fault.clock for fault in faults))
     try:
         await world.start()
-        await _calm(world.callers, time.monotonic())
+        await calm(world.callers, time.monotonic())
         rows = [await _suffer(world, fault, secs) for fault in faults]
     finally:
         await world.stop()
@@ -61,7 +61,7 @@ async def _suffer(world: World, fault: Fault, secs: float) -> Row:
     await asyncio.sleep(secs)
     await fault.end(world)
     healed = time.monotonic()
-    calm = await _calm(world.callers, healed)
+    normal = await calm(world.callers, healed)
     affected = [caller for caller in world.callers if not fault.affected or caller.target in fault.affected]
     spans = {
         id(caller): [seen for seen in caller.seen if seen.at + seen.took >= began] for caller in world.callers
@@ -80,7 +80,7 @@ async def _suffer(world: World, fault: Fault, secs: float) -> Row:
             f"large {large.transport}: {text}" for text in large.faults if text.startswith("lost")
         ]
     world.large.clear()
-    if not calm:
+    if not normal:
         row.violations.append(f"not normal after {RECOVERY_SECS:g} s")
     if world.daemon.popen.poll() is not None:
         row.violations.append(f"the daemon exited with {world.daemon.popen.returncode}")
@@ -102,7 +102,7 @@ def _normal(seen: Seen) -> bool:
     return seen.outcome == "ok" and seen.took < LATE_SECS
 
 
-async def _calm(callers: Sequence[Caller], since: float) -> bool:
+async def calm(callers: Sequence[Caller], since: float) -> bool:
     """Wait until every caller gets its answers; whether that is so."""
     end = time.monotonic() + RECOVERY_SECS
     while time.monotonic() < end:

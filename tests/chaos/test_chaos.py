@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos import kills
 from tests.chaos.faults import FAULTS
 from tests.chaos.measure import run
 from tests.chaos.table import table
@@ -40,3 +41,12 @@ def test_the_clock_moves_while_a_process_runs(tmp_path: Path) -> None:
     assert (
         subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "1 0\n"
     )
+
+
+@pytest.mark.timeout(300)
+async def test_kills(tmp_path: Path) -> None:
+    """Each kind of process of a server of several, once: its successor answers, and nothing is left of it."""
+    rows, before, after = await kills.run(tmp_path / "world", 1)
+    print(kills.table(rows, before, after))
+    assert {row.kind.name: row.violations for row in rows if row.violations} == {}
+    assert all(row.outcomes["ok"] for row in rows)

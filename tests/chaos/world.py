@@ -114,11 +114,12 @@ class Process:
 
 
 class World:
-    """Everything that runs. ``clock``: the file ``clock_offset`` moves the clock of the daemon. Faults keep here what
-    they need to end."""
+    """Everything that runs. ``clock``: the file ``clock_offset`` moves the clock of the daemon, which has ``front_ends``.
+    Faults keep here what they need to end."""
 
-    def __init__(self, folder: Path, clock: bool = False) -> None:
+    def __init__(self, folder: Path, clock: bool = False, front_ends: int = 0) -> None:
         self.folder = folder
+        self.front_ends = front_ends
         self.clock_offset = folder / "offset" if clock else None
         self.kept: dict[Path, bytes] = {}
         self.held: list[socket.socket] = []
@@ -214,6 +215,10 @@ class World:
         """The processes of Python models."""
         return [pid for pid in _children(self.daemon.pid) if b"python_worker" in _command(pid)]
 
+    def processes(self) -> dict[int, str]:
+        """All processes of the daemon, with their names."""
+        return {pid: _name(pid) for pid in (self.daemon.pid, *_children(self.daemon.pid))}
+
     def _config(self) -> dict[str, Any]:
         upstreams = {
             f"{dialect}-{transport}": {
@@ -238,6 +243,7 @@ class World:
                 "log_format": "json",
                 "log_level": "debug",
                 "drain_secs": 0.0,
+                "workers": self.front_ends,
                 "repository_poll_secs": POLL_SECS,
             },
             "listeners": _listeners(*_TCP_MODELS),
@@ -291,6 +297,13 @@ def _children(pid: int) -> list[int]:
             for child in (task / "children").read_text().split():
                 found += [int(child), *_children(int(child))]
     return found
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _command(pid: int) -> bytes:

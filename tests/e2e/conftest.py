@@ -1,4 +1,4 @@
-"""One daemon with the example models for all tests of this folder that only ask it things."""
+"""The front ends of the daemons of this folder's tests, and daemons for all tests that only ask them things."""
 
 from __future__ import annotations
 
@@ -7,7 +7,44 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.daemon import ROOT, Daemon
+from tests.e2e.one_process import reason
 from tests.e2e.trtis_models import LOADED, write_repository
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run every test with each number of front ends, if there are several."""
+    numbers = metafunc.config.getoption("daemon_workers")
+    if len(numbers) > 1:
+        metafunc.parametrize(
+            "daemon_workers", numbers, indirect=True, scope="session", ids="workers-{}".format
+        )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what holds for one process alone, before any fixture starts a daemon."""
+    (first, *_) = item.config.getoption("daemon_workers")
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or "daemon_workers" not in callspec.params:
+        workers = first
+    else:
+        workers = callspec.params["daemon_workers"]
+    why = reason(item) if workers else None
+    if why is not None:
+        pytest.skip(why)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def daemon_workers(request: pytest.FixtureRequest) -> int:
+    """The number of front ends of every daemon that a test starts."""
+    Daemon.workers = getattr(request, "param", request.config.getoption("daemon_workers")[0])
+    return Daemon.workers
+
+
+@pytest.fixture(scope="session")
+def tmp_path_factory(tmp_path_factory: pytest.TempPathFactory, daemon_workers: int) -> pytest.TempPathFactory:
+    """That of pytest. A daemon for several tests has a folder: with this fixture, it ends before the number changes."""
+    return tmp_path_factory
 
 
 @pytest.fixture(scope="session")

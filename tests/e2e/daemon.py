@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import pytest
 import requests
 import yaml
+
+from tests.e2e.one_process import needs_one
 
 ROOT = Path(__file__).parents[2]
 START_SECS = 120
 WAIT_SECS = 60
 """The deadline of states that follow at once, except on a machine that does much other work."""
-
-WORKERS = int(os.environ.get("DAEMON_WORKERS", "0"))
-"""The front ends of every daemon: the same tests hold for a server of several processes."""
 
 
 def eventually(true: Callable[[], object]) -> None:
@@ -36,8 +36,10 @@ def eventually(true: Callable[[], object]) -> None:
 
 @dataclass
 class Daemon:
-    """A running daemon. ``addresses`` are those it bound, in the order of the configured listeners."""
+    """A running daemon. ``addresses`` are those it bound, in the order of the configured listeners. ``workers`` is the
+    number of front ends of a daemon whose configuration does not state one."""
 
+    workers: ClassVar[int] = int(os.environ.get("DAEMON_WORKERS", "0"))
     process: subprocess.Popen[str]
     addresses: list[str] = field(default_factory=list)
     log: list[dict[str, Any]] = field(default_factory=list)
@@ -54,7 +56,10 @@ class Daemon:
     @classmethod
     def begin(cls, folder: Path, config: dict[str, Any]) -> Daemon:
         """Start on ``config`` and wait for nothing."""
-        server = {"log_format": "json", "drain_secs": 0.0, "workers": WORKERS, **config.get("server", {})}
+        why = needs_one(config)
+        if cls.workers and why is not None and "workers" not in config.get("server", {}):
+            pytest.skip(why)
+        server = {"log_format": "json", "drain_secs": 0.0, "workers": cls.workers, **config.get("server", {})}
         config = {**config, "server": server}
         path = folder / "config.yaml"
         path.write_text(yaml.safe_dump(config))

@@ -62,7 +62,8 @@ async def _main(descriptor: int, run: Callable[[Child], Awaitable[None]]) -> Non
 
 
 class Child:
-    """The process as its supervisor sees it. Messages wait until :meth:`handle` names their handler."""
+    """The process as its supervisor sees it. Messages wait until :meth:`handle` names their handler.
+    ``hurry`` is done when running requests must end at once."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._handlers: dict[str, Handle] = {}
@@ -70,6 +71,7 @@ class Child:
         self._control = ControlChannel(sock, self._receive, self._lost)
         self._loop = asyncio.get_running_loop()
         self._stop: asyncio.Future[float] = self._loop.create_future()
+        self.hurry: asyncio.Future[None] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self.handle("stop", lambda grace, _: self._stopping(grace))
 
@@ -118,6 +120,8 @@ class Child:
     def _stopping(self, grace: float) -> None:
         if not self._stop.done():
             self._stop.set_result(grace)
+        elif not self.hurry.done():
+            self.hurry.set_result(None)
 
     def _lost(self) -> None:
         # without a supervisor no connections come, and no process would end this one

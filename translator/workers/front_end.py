@@ -20,7 +20,7 @@ from interlingua.schemas import InferenceError
 from interlingua.translator.admin import model_report, overview
 from interlingua.translator.admin.metrics import Family
 from interlingua.translator.assembly import Assembly, Models, assemble_around, upstream_models
-from interlingua.translator.listening import server_of
+from interlingua.translator.listening import server_of, stopped
 from interlingua.translator.serving.changes import StateChange, repeat
 from interlingua.translator.serving.totals import COUNTS
 from interlingua.translator.workers import child
@@ -49,7 +49,11 @@ async def _run(supervisor: Child) -> None:
 
     supervisor.handle("channel", connect)
     await connected.wait()
-    assembly = assemble_around(order.config, Models(catalog, servers))
+    try:
+        assembly = assemble_around(order.config, Models(catalog, servers))
+    except OSError as error:
+        supervisor.send("failed", str(error))
+        return
     service = assembly.service
     service.started_ns = order.started_ns
     assembly.sources.parts["models"] = partial(model_report.collect_here, service.catalog)
@@ -101,8 +105,7 @@ class _FrontEnd:
         grace = await supervisor.stopped()
         if self._takeover is not None:
             self._takeover.stop()
-        cut = await asyncio.gather(*(server.stop(grace) for server in self._servers))
-        supervisor.send("cut", sum(cut))
+        supervisor.send("cut", await stopped(self._servers, grace, supervisor.hurry))
 
     def _take(self, _: Any, descriptors: list[int]) -> None:
         """Serve what the supervisor accepts: descriptors of its socket, and of the page of beats."""

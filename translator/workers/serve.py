@@ -68,6 +68,9 @@ async def serve_workers(config: Config, stop: StopSignals) -> None:
                 }
                 _log.info("listening", extra={"facts": facts})
             served, known = supervisor.models
+            failed = [name for name in known if name not in served]
+            if failed:
+                _log.warning("models failed to load", extra={"facts": {"failed": ",".join(failed)}})
             facts_of_models = {"models": len(served), "of": len(known)}
             _log.info("serving", extra={"facts": facts_of_models})
             await stop.first

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class StartupError(Exception):
-    """The runtime process cannot start; the message says why."""
+    """A process cannot start; the message says why."""
 
 
 class ServerProcess:
@@ -65,7 +65,6 @@ class ServerProcess:
         self.value: Any = None
         self.cut = 0
         self.reports = LastReports()
-        self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._group = group
         self._module = module
         self._order = order
@@ -141,8 +140,8 @@ class ServerProcess:
             self.ready.set()
             facts = {"process": self.name, "pid": self.process.pid if self.process else 0}
             _log.info("process ready", extra={"facts": facts})
-        elif kind == "failed" and not self.failure.done():
-            self.failure.set_result(value)
+        elif kind == "failed":
+            self._group.failed(self, value)
         elif kind == "cut":
             self.cut = value
 
@@ -152,7 +151,7 @@ class ServerProcess:
         self.reports.exited()
         self._group.limits.exited(self._order.number)
         self.ended()
-        if self._stopping or self.failure.done():
+        if self._stopping or self._group.failure.done():
             return
         _log.error("process exited", extra={"facts": {"process": self.name, "reason": reason}})
         self._restarting = self._loop.create_task(self._restart())
@@ -270,6 +269,8 @@ class Supervisor:
         self.runtime = Runtime(config, self)
         self.acceptor = Acceptor(self._sockets)
         self.changes = ChangeLog()
+        self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._started = False
         self._log = LogBook(logs.settings(config.server.log_level), logs.apply)
         self._doing: set[asyncio.Task[None]] = set()
 
@@ -290,6 +291,7 @@ class Supervisor:
             each.start()
         await self._or_failure(self.runtime.ready.wait())
         await self._or_failure(asyncio.gather(*(each.ready.wait() for each in self.front_ends)))
+        self._started = True
         self.acceptor.start()
 
     def do(self, work: Coroutine[Any, Any, Any], done: Callable[[Any], None]) -> None:
@@ -301,6 +303,14 @@ class Supervisor:
         task = asyncio.get_running_loop().create_task(finish())
         self._doing.add(task)
         task.add_done_callback(self._doing.discard)
+
+    def failed(self, process: ServerProcess, reason: str) -> None:
+        """A process has found that it cannot start. It ends the server only while that starts."""
+        if self._started:
+            facts = {"process": process.name, "reason": reason}
+            _log.error("process not started", extra={"facts": facts})
+        elif not self.failure.done():
+            self.failure.set_result(reason)
 
     async def share(self, source: FrontEnd, change: StateChange) -> None:
         """Repeat the change that a client has made in ``source`` in all others."""
@@ -358,7 +368,7 @@ class Supervisor:
 
     async def _or_failure(self, waiting: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> None:
         task = asyncio.ensure_future(waiting)
-        await asyncio.wait((task, self.runtime.failure), return_when=asyncio.FIRST_COMPLETED)
-        if self.runtime.failure.done():
+        await asyncio.wait((task, self.failure), return_when=asyncio.FIRST_COMPLETED)
+        if self.failure.done():
             task.cancel()
-            raise StartupError(self.runtime.failure.result())
+            raise StartupError(self.failure.result())

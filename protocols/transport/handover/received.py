@@ -71,7 +71,8 @@ class Takeover:
         self._sock.close()
 
     def _beat(self) -> None:
-        self._beats.beat(self._received - len(self._taking) - self._connections())
+        # a connection that opens now counts twice: as one that is taken, and as open
+        self._beats.beat(max(0, self._received - len(self._taking) - self._connections()))
         self._timer = self._loop.call_later(BEAT_SECS, self._beat)
 
     def _take(self) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from interlingua.protocols.transport.handover.acceptor import Acceptor, Receiver
 from interlingua.protocols.transport.handover.beats import PAGE_BYTES, Beats
+from interlingua.protocols.transport.handover.received import Takeover
 
 PROGRAM = Path(__file__).with_name("served.py")
 
@@ -175,6 +176,21 @@ async def test_connections_wait_until_a_process_is_there(front: Front) -> None:
     assert not any(each.done() for each in waiting)
     front.acceptor.receivers += receivers
     assert len(await asyncio.gather(*waiting)) == 5
+
+
+async def test_a_connection_that_opens_during_a_beat_stops_no_beats() -> None:
+    """It is open and still being taken then, so more connections are known than have arrived."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    beats = Beats(mmap.mmap(-1, PAGE_BYTES))
+    takeover = Takeover(theirs, [], beats, lambda: 1, lambda: None)
+    assert beats.ended == 0
+    async with asyncio.timeout(10):
+        before = beats.silent_secs
+        while beats.silent_secs >= before:
+            before = beats.silent_secs
+            await asyncio.sleep(0.01)
+    takeover.stop()
+    ours.close()
 
 
 async def test_a_process_ends_with_the_accepting_one(front: Front) -> None:
