@@ -7,7 +7,9 @@ application are inside the message of a dialect.
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
 from interlingua.schemas import ErrorCode
@@ -56,3 +58,10 @@ def unparsable(request: BrpcRequest) -> BrpcAnswer:
         text=f"Fail to parse request message, CompressType={request.compression}, "
         f"request_size={request.size}",
     )
+
+
+@lru_cache(maxsize=64)
+def disguised(place: str) -> str:
+    """A server's address as the original shows it to strangers: hashed, the digits of each byte swapped."""
+    digest = hashlib.md5(place.encode(), usedforsecurity=False).digest()
+    return bytes((octet >> 4) | (octet & 0xF) << 4 for octet in digest).hex()

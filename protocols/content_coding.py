@@ -94,7 +94,9 @@ def plain_body(request: HttpRequest) -> Buffer:
         )
     if len(request.body) > SHORT_BYTES:
         offload.require()
-    return inflate(coding, request.body, request.max_body_bytes, offload.limits())
+    plain = inflate(coding, request.body, request.max_body_bytes, offload.limits())
+    request.decompressed_bytes = len(plain)
+    return plain
 
 
 def deflate(coding: str, parts: Iterable[Buffer]) -> list[Buffer]:

@@ -104,7 +104,8 @@ class Action(Generic[Answer]):
 class Opened(Generic[Answer]):
     """A message read as far as routing needs. An empty ``model`` is the listener's default model. ``message``
     belongs to the codec; ``argument`` is that of the operation (see :class:`Action`). ``arriving`` is its
-    request if the body is not complete yet."""
+    request if the body is not complete yet. ``count`` counts a body that decoding has decompressed, and
+    raises OVERLOADED if it is too large now; None for one that is not compressed."""
 
     action: Action[Answer]
     model: str = ""
@@ -112,6 +113,7 @@ class Opened(Generic[Answer]):
     message: Any = None
     argument: Any = None
     arriving: HttpRequest | None = None
+    count: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,8 @@ class HttpRequest:
     """An HTTP request as received. ``path`` is as sent, percent-escapes included; ``query`` is without the
     question mark. The headers are complete before ``body`` is read; from them the handler chooses the
     ``endpoint``, the named segments of its path, ``params``, and the limit of the body. A body that is still
-    arriving goes on with ``rest``.
+    arriving goes on with ``rest``. ``decompressed_bytes`` is the size of the body without its content coding,
+    once it is decompressed.
     """
 
     method: str
@@ -77,6 +78,7 @@ class HttpRequest:
     endpoint: Any = None
     max_body_bytes: int | None = None
     rest: BodyRest | None = None
+    decompressed_bytes: int = 0
 
     async def collect(self) -> None:
         """Wait for the whole body. Raises as :class:`BodyRest`."""

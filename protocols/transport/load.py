@@ -192,12 +192,14 @@ class SharedLoad:
 
 
 class BodyLoad:
-    """The bytes of one request's body that are here. ``size`` of them are counted in ``load``."""
+    """The bytes of one request's body that are here. ``size`` of them are counted in ``load``, and ``others``
+    bytes of the same request elsewhere."""
 
-    __slots__ = ("_load", "size")
+    __slots__ = ("_load", "_others", "size")
 
-    def __init__(self, load: ListenerLoad) -> None:
+    def __init__(self, load: ListenerLoad, others: int = 0) -> None:
         self._load = load
+        self._others = others
         self.size = 0
 
     def grow(self, size: int) -> InferenceError | None:
@@ -205,9 +207,10 @@ class BodyLoad:
         alone however large it is: ``max_request_bytes`` bounds that."""
         load, total, more = self._load, self._load.total, size - self.size
         if more > 0 and size > SMALL_BYTES:
-            if load.body_bytes > self.size and load.body_bytes + more > load.max_bytes:
+            own = self.size + self._others
+            if load.body_bytes > own and load.body_bytes + more > load.max_bytes:
                 return load.overloaded_bytes("listener", load)
-            if total.body_bytes > self.size and total.body_bytes + more > total.max_bytes:
+            if total.body_bytes > own and total.body_bytes + more > total.max_bytes:
                 return load.overloaded_bytes("server", total)
         self.size = size
         load.body_bytes += more

@@ -35,8 +35,11 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Serving]:
-    config = parse(yaml.safe_dump({**CONFIG, "listeners": LISTENERS, "admin": {"listen": "127.0.0.1:0"}}))
+async def serving(grpc_engine: str = "native") -> AsyncIterator[Serving]:
+    listeners = [
+        {**each, "engine": grpc_engine} if each["transport"] == "grpc" else each for each in LISTENERS
+    ]
+    config = parse(yaml.safe_dump({**CONFIG, "listeners": listeners, "admin": {"listen": "127.0.0.1:0"}}))
     assembly = assemble(config, load_local(config))
     listening = await _listen(assembly)
     try:

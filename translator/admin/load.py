@@ -20,7 +20,7 @@ def families(listening: Sequence[tuple[ListenerAddress, ListenerLoad]]) -> Itera
     yield Family(
         "interlingua_inflight_bytes",
         "gauge",
-        "Bytes of request bodies that have arrived and are not answered, without those that arrive at once.",
+        "Bytes of request bodies that have arrived and are not answered, with what decompression adds.",
         [Sample(load.body_bytes, labels) for labels, load in loads],
     )
     yield Family(

@@ -70,7 +70,7 @@ class ServerOptions(Section):
     refused as overload; health and metadata are answered."""
     max_inflight_bytes: Bytes = 4294967296
     """The maximum size of the bodies of these requests together. A body that exceeds it is refused as
-    overload, unless it is the only one. Bodies that arrive at once do not count."""
+    overload, unless it is the only one. What decompression adds to a body counts too."""
     stalled_after_secs: Seconds = 30.0
     """How long the event loop may stall before `/health/live` of the admin address returns 503."""
     drain_secs: Annotated[float, Field(ge=0)] = 5.0

@@ -272,6 +272,8 @@ class Dispatch:
             if renewed == signature:
                 raise
             decoded = await self._decoded_with(renewed)
+        if self.opened.count is not None:
+            self.opened.count()
         if route is not None and route.datatypes:
             upstream = self.router.upstream_bindings.get(model)
             route.convert(decoded.request, decoded.signature, self.binding, upstream)

@@ -49,6 +49,7 @@ class TransportPipeline:
     _label: ClassVar[str]
     _has_message: ClassVar[bool] = True
     _has_parts: ClassVar[bool] = False
+    _has_content_coding: ClassVar[bool] = False
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         self._handling = handling
@@ -81,6 +82,9 @@ class TransportPipeline:
             except OffloadRequired as required:
                 opened = await required.offloader.run(processor.limits, endpoint.open, request)
             in_flight.opened = opened
+            if self._has_content_coding and "content-encoding" in request.headers:
+                opened.count = in_flight.hold_decompressed
+                in_flight.hold_decompressed()
             opened.arriving = arriving
             if load.requests > load.max_requests or load.total.requests > load.total.max_requests:
                 refuse_inference(opened.action.operation, load)

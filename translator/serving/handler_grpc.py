@@ -11,6 +11,7 @@ from typing import Literal
 
 from interlingua.protocols.dialect import Binding, GrpcEndpoint
 from interlingua.protocols.reflection import REFLECTION_METHODS, Reflection
+from interlingua.protocols.transport.load import SMALL_BYTES
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import InferenceError, Operation
 from interlingua.schemas.offload import OffloadRequired
@@ -22,8 +23,8 @@ from interlingua.translator.serving.interleave import interleave
 _STREAM_WINDOW = 64
 """How many messages of one stream are at work, or answered and not yet sent, at a time."""
 
-_SMALL_BYTES, _SMALL_WINDOW = 16384, 4096
-"""Messages up to this size, and how many of those are at work: one stream may carry many sequences, and the
+_SMALL_WINDOW = 4096
+"""How many messages of up to ``SMALL_BYTES`` are at work: one stream may carry many sequences, and the
 first one may wait for its last message."""
 
 
@@ -70,7 +71,7 @@ class GrpcPipeline(TransportPipeline):
             partial(self._answers, call),
             _STREAM_WINDOW,
             _SMALL_WINDOW,
-            lambda message: len(message) <= _SMALL_BYTES,
+            lambda message: len(message) <= SMALL_BYTES,
         )
         async with aclosing(every) as answers:
             async for answer in answers:
@@ -100,6 +101,8 @@ class GrpcPipeline(TransportPipeline):
             except OffloadRequired as required:
                 opened = await required.offloader.run(processor.limits, endpoint.open, request)
             in_flight.opened = opened
+            if nbytes > SMALL_BYTES:
+                in_flight.hold(nbytes)
             if load.requests > load.max_requests or load.total.requests > load.total.max_requests:
                 refuse_inference(opened.action.operation, load)
             items = None

@@ -24,7 +24,7 @@ class HttpPipeline(TransportPipeline):
     _body = attrgetter("body")
     _headers = attrgetter("headers")
     _label = "{0.method} {0.path}"
-    _has_message, _has_parts = False, True
+    _has_message, _has_parts, _has_content_coding = False, True, True
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         super().__init__(handling, bindings)

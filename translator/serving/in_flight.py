@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Endpoint, Opened
-from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
 from interlingua.translator.serving.interleave import StreamItem
@@ -50,6 +50,7 @@ class InFlightRequest:
     answer: Any = None
     opened: Opened[Any] | None = None
     began: int = field(default_factory=time.monotonic_ns)
+    held: BodyLoad | None = None
     _ended: bool = False
 
     def __enter__(self) -> InFlightRequest:
@@ -84,6 +85,19 @@ class InFlightRequest:
         self.answer = self.endpoint.fail(self.request, self.opened, error)
         return True
 
+    def hold(self, size: int, others: int = 0) -> None:
+        """Count ``size`` bytes until the end, beyond the ``others`` that the transport counts. Raises
+        OVERLOADED."""
+        self.held = BodyLoad(self.metrics.load, others)
+        error = self.held.grow(size)
+        if error is not None:
+            raise error
+
+    def hold_decompressed(self) -> None:
+        """Count the body as it is decompressed, once it is. Raises OVERLOADED."""
+        if self.held is None and self.request.decompressed_bytes:
+            self.hold(self.request.decompressed_bytes, self.nbytes)
+
     async def stream(self, items: AsyncGenerator[StreamItem[T], None]) -> AsyncGenerator[StreamItem[T], None]:
         """``items``; the request ends with the last of them. Raises as they do."""
         context = self.request.context
@@ -109,6 +123,8 @@ class InFlightRequest:
         metrics, opened = self.metrics, self.opened
         operation = None if opened is None else opened.action.operation
         metrics.in_flight -= 1
+        if self.held is not None:
+            self.held.release()
         metrics.load.requests -= 1
         metrics.load.total.requests -= 1
         metrics.ended[operation, failure] += 1

@@ -8,14 +8,13 @@ texts are the original's.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import cast
 
-from interlingua.protocols.brpc_status import BrpcStatus, unparsable
+from interlingua.protocols.brpc_status import BrpcStatus, disguised, unparsable
 from interlingua.protocols.content_coding import SHORT_BYTES, most_inflated
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.backlog import Backlog
@@ -153,6 +152,7 @@ class _Connection(SharedReceiver):
         self._running: dict[asyncio.Task[None], Context] = {}
         self._draining = False
         self._begun = 0  # frames in this turn
+        self._reserved = 0  # in the backlog, for what is not decompressed yet
 
     # called by the event loop
 
@@ -278,7 +278,7 @@ class _Connection(SharedReceiver):
             self._close()  # a frame that is not complete has no number to answer with
             return
         filled = self._frames.filled
-        if self._held.grow(self._backlog.size + filled) is not None and filled > SMALL_BYTES:
+        if self._held.grow(self._backlog.size - self._reserved + filled) is not None and filled > SMALL_BYTES:
             self._close()
             return
         self.direct = space
@@ -304,7 +304,9 @@ class _Connection(SharedReceiver):
         size = max(frame.size, len(request.message))
         if meta.compress_type:
             server = self._server
-            size = max(size, most_inflated(len(request.message), server.max_request_bytes, server.limits))
+            most = most_inflated(len(request.message), server.max_request_bytes, server.limits)
+            size = max(request.size, most)
+            self._reserved += size - request.size
         work = self._serve(meta.correlation_id, request, meta.compress_type, size)
         task = self._loop.create_task(work)
         self._running[task] = context
@@ -321,7 +323,7 @@ class _Connection(SharedReceiver):
         if server.max_concurrency is not None and server.at_work >= server.max_concurrency:
             return BrpcAnswer(code=BrpcStatus.ELIMIT, text=full(server.max_concurrency))
         if request.size > SMALL_BYTES:
-            error = self._held.grow(self._backlog.size + request.size)
+            error = self._held.grow(self._backlog.size - self._reserved + request.size)
             if error is not None:
                 return BrpcAnswer(code=BrpcStatus.ELIMIT, text=error.message)
         if server.handler.offers(service, method):
@@ -366,9 +368,14 @@ class _Connection(SharedReceiver):
             if "option" in error.details:
                 return BrpcAnswer(code=BrpcStatus.EREQUEST, text=error.message)
             return unparsable(request)
+        finally:
+            self._reserved -= reserved - request.size
         surplus = reserved - len(request.message)
         self._backlog.size -= surplus
         try:
+            excess = self._held.grow(self._backlog.size - self._reserved + self._frames.filled)
+            if excess is not None:
+                return BrpcAnswer(code=BrpcStatus.ELIMIT, text=excess.message)
             return await server.handler.serve(request)
         finally:
             self._backlog.size += surplus
@@ -421,7 +428,7 @@ class _Connection(SharedReceiver):
 
     def _identity(self) -> str:
         place = self._transport.get_extra_info("sockname")
-        return _disguised(f"{place[0]}:{place[1]}" if isinstance(place, tuple) else str(place))
+        return disguised(f"{place[0]}:{place[1]}" if isinstance(place, tuple) else str(place))
 
     def _state(self) -> str:
         if self._running or not self.turn.reading:
@@ -436,10 +443,3 @@ class _Connection(SharedReceiver):
         self._stall.cancel()
         self._held.release()
         self._server.connections.remove(self, self._transport)
-
-
-@lru_cache(maxsize=64)
-def _disguised(place: str) -> str:
-    """The server's address as the original shows it to strangers: hashed, the digits of each byte swapped."""
-    digest = hashlib.md5(place.encode(), usedforsecurity=False).digest()
-    return bytes((octet >> 4) | (octet & 0xF) << 4 for octet in digest).hex()

@@ -41,6 +41,7 @@ from interlingua.protocols.transport.grpc.status import (
 from interlingua.protocols.transport.h2.flood import SMALL_BYTES
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.server import ServerConnection
+from interlingua.protocols.transport.load import SMALL_BYTES as SMALL_BODY_BYTES
 from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.protocols.transport.turns import TURN_MESSAGES, next_turn
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, Headers
@@ -172,6 +173,14 @@ class GrpcCall(MessageStream):
             self.end(GrpcAnswer(code=RESOURCE_EXHAUSTED, details=error.message))
         return error is None
 
+    def _count(self, size: int) -> None:
+        """The same, for the task of the call. Raises ``MessageError``."""
+        if self.held is None:
+            self.held = BodyLoad(self._host.load)
+        error = self.held.grow(size)
+        if error is not None:
+            raise MessageError(RESOURCE_EXHAUSTED, error.message, explained=True)
+
     def _refusal(self, error: MessageError) -> GrpcAnswer:
         """What ends the call if a message cannot be taken."""
         limit = self._host.max_request_bytes
@@ -215,7 +224,8 @@ class UnaryCall(GrpcCall):
         try:
             coding, limit = self._headers.coding, self._host.max_request_bytes
             for message in self.messages_in(data, start, stop, coding, limit, self._host.load.allocate):
-                if self.held is not None and not self._hold(len(message)):
+                size = len(message)
+                if (size > SMALL_BODY_BYTES or self.held is not None) and not self._hold(size):
                     return
                 request = GrpcRequest(self._headers.method, message, self._headers.metadata, self.context)
                 self._task = self._host.loop.create_task(self._run(request))
@@ -236,7 +246,9 @@ class UnaryCall(GrpcCall):
         self._working = True
         try:
             if isinstance(request.message, CompressedMessage):
+                size = len(request.message)
                 request.message = await request.message.inflated(self._host.limits)
+                self._count(size + len(request.message))
             answer = await self._host.handler.serve(request)
         except MessageError as error:
             answer = self._refusal(error)
@@ -314,7 +326,8 @@ class StreamCall(GrpcCall):
             self.window_held = True
         if self._held > _HELD_BYTES:
             self.window_held = True
-        if self.sink is not None and not self._hold(self.sink.filled + self._held):
+        partial = 0 if self.sink is None else self.sink.filled
+        if (partial or self._held > SMALL_BODY_BYTES) and not self._hold(partial + self._held):
             return
         _wake(self._message_waiter)
 
@@ -341,6 +354,8 @@ class StreamCall(GrpcCall):
             await next_turn(self._host.loop)
         message = self._messages.popleft()
         self._held -= len(message) + PREFIX_BYTES
+        if self.held is not None:  # the handler counts messages at work
+            self.held.grow(min(self.held.size, self._held + (0 if self.sink is None else self.sink.filled)))
         if self.window_held and self._held <= _HELD_BYTES // 2 and self._fault is None:
             self.window_held = False
             self.connection.replenish(self)

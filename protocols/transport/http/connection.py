@@ -27,7 +27,7 @@ from interlingua.protocols.transport.http1.answer import WHOLE, text_answer
 from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD
 from interlingua.protocols.transport.listener import ConnectionSet
-from interlingua.protocols.transport.load import BodyLoad
+from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad
 from interlingua.protocols.transport.sockets import client_host, half_closes, has_gone, send_at_once
 from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn
 from interlingua.protocols.wire import NO_PARAMS, HttpAnswer, HttpRequest, parts_of
@@ -177,6 +177,8 @@ class HttpConnection(BodyReceiver):
         limit, length = request.max_body_bytes, headers.length
         if limit is not None and length > limit and self._early is None:
             self._early = settings.handler.refuse(request, request_too_large(limit, length))
+        elif length > SMALL_BYTES and self._early is None and (excess := self._held.grow(length)) is not None:
+            self._early = settings.handler.refuse(request, excess)
         request.body = reader.body
         self._wake()
 

@@ -143,10 +143,14 @@ class LibraryEngine:
     async def _body(self, request: web.BaseRequest, limit: int | None) -> bytes:
         """The whole body. Raises the ``InferenceError`` to refuse the request with."""
         content, timeouts = request.content, self._settings.timeouts
+        connection = request.protocol
+        assert isinstance(connection, _Connection)  # noqa: S101
         if content.is_eof():
             body: bytes = content.read_nowait()
             if limit is not None and len(body) > limit:
                 raise request_too_large(limit, len(body))
+            if (overloaded := connection.held.grow(len(body))) is not None:
+                raise overloaded
             return body
         claimed = request.headers.get("Content-Length")
         if claimed is not None and limit is not None and int(claimed) > limit:
@@ -155,8 +159,6 @@ class LibraryEngine:
             transport = request.transport
             if transport is not None:
                 transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        connection = request.protocol
-        assert isinstance(connection, _Connection)  # noqa: S101
         connection.await_body(content)
         try:
             too_large = partial(request_too_large, limit)

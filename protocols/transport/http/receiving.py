@@ -92,8 +92,10 @@ class BodyReceiver(asyncio.Protocol):
         """See ``BodyOwner``."""
         reader, request = self._reader, self._request
         assert request is not None, "a body has a request"  # noqa: S101
-        if self._arriving is None and (error := self._held.grow(self._held.size + count)) is not None:
-            self._refuse(request, error)
+        arriving, held = self._arriving, self._held
+        error = held.grow(held.size + count if arriving is None else arriving.held)
+        if error is not None:
+            self._fail_body(request, error)
             return
         self._expires = monotonic() + self._settings.timeouts.body_secs
         reader.body_filled(count)
@@ -159,12 +161,12 @@ class BodyReceiver(asyncio.Protocol):
         if reader.state is BODY and reader.pending:
             self._turn.end()
         limit = request.max_body_bytes
-        error = self._held.grow(reader.arrived) if self._arriving is None else None
+        error = self._held.grow(reader.arrived if self._arriving is None else self._arriving.held)
         if limit is not None and size > limit:
             error = request_too_large(limit, size)
         if error is not None and self._early is None:
             if reader.state is BODY:
-                self._refuse(request, error)
+                self._fail_body(request, error)
                 return
             self._early = self._settings.handler.refuse(request, error)
         if reader.state is ANSWERING:

@@ -61,6 +61,12 @@ class ArrivingBody:
         """How many bytes are still to come."""
         return self._total - self.size
 
+    @property
+    def held(self) -> int:
+        """How many bytes are here, or may be before reading pauses."""
+        most = min(self._total, _HELD_BYTES + _PIECE_BYTES)
+        return most if self._whole is None else max(most, self._whole.size)
+
     def feed(self, data: bytes | bytearray, at: int) -> int:
         """Take the bytes of the body from ``data[at:]``. Returns where they end."""
         end = min(at + self.missing, len(data))

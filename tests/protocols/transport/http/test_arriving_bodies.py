@@ -24,6 +24,7 @@ from interlingua.protocols.transport.http import receiving
 from interlingua.protocols.transport.http.client import PooledHttpClient
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.http1 import arriving, reply_reader
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.pool.gate import Gate
 from interlingua.runtime.upstream.pool.member import Member
@@ -444,6 +445,34 @@ async def test_a_slow_upstream_slows_the_caller() -> None:
         go.set()
         assert (await asyncio.wait_for(caller.reply(), 10)).status == 200
         await sending
+
+
+async def test_bodies_that_arrive_count_while_they_are_here() -> None:
+    """Two bodies whose upstream does not read: the second one exceeds the limit, and the first one goes on."""
+    go = asyncio.Event()
+
+    async def behave(conversation: Conversation) -> None:
+        await go.wait()
+        await conversation.body()
+        await conversation.send(oip_answer(b"x"))
+
+    size, load = 16 * MIB, ListenerLoad(max_bytes=3 * MIB // 2)
+    async with (
+        bridging(behave, listener={"load": load}) as bridge,
+        RawHttp.to(bridge.server.address) as first,
+        RawHttp.to(bridge.server.address) as second,
+    ):
+        sending = asyncio.create_task(first.send(oip_request(bytes(size))))
+        await until(lambda: bool(bridge.heads))
+        assert load.body_bytes == MIB  # the most of it that is here at a time
+        refused = asyncio.create_task(second.send(oip_request(bytes(size))))
+        assert (reply := await asyncio.wait_for(second.reply(), 10)).status == 429
+        assert b"max_inflight_bytes" in reply.body and load.refused == {"max_inflight_bytes": 1}
+        go.set()
+        assert (await asyncio.wait_for(first.reply(), 20)).status == 200
+        await sending
+        refused.cancel()
+    await until(lambda: not load.body_bytes)
 
 
 async def test_a_slow_caller_slows_the_upstream() -> None:
