@@ -193,7 +193,7 @@ class SharedLoad:
 
 class BodyLoad:
     """The bytes of one request's body that are here. ``size`` of them are counted in ``load``, and ``others``
-    bytes of the same request elsewhere."""
+    bytes of the same request that another counts."""
 
     __slots__ = ("_load", "_others", "size")
 
