@@ -198,7 +198,7 @@ def move(section: str, folder: Path, new: dict[str, str], between: Callable[[str
         walk.stop()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("section", MOVES)
 def test_every_step_is_as_the_page_says(section: str, tmp_path: Path) -> None:
     http, grpc = free_port(), free_port()

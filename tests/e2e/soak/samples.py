@@ -36,8 +36,11 @@ LIMITS: Mapping[str, float] = {
 }
 """The most that each may grow in the time of a soak."""
 
-_REST_SECS = 0.2
-"""The time in which a daemon closes the connections of clients that have gone."""
+_LOOK_SECS, _SETTLE_SECS = 0.2, 10.0
+"""Between two looks at what the work has left, and the longest time until it is gone: a busy machine closes the
+connections of clients that have gone, and ends their requests, a little later."""
+
+_PASSING = ("descriptors", "tasks", "requests in flight", "requests in queues")
 
 SHORT_LIMITS: Mapping[str, float] = {**LIMITS, "memory, MiB": 48.0, "descriptors": 32.0}
 """The same for less than 10 minutes, which end while caches, the allocator and pools of connections still fill."""
@@ -64,6 +67,19 @@ def sample(daemon: Daemon, admin: str, session: requests.Session) -> dict[str, f
     lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
     for measure, metric in _METRICS.items():
         found[measure] = sum(float(value) for name, _, value in lines if name.partition("{")[0] == metric)
+    return found
+
+
+def settled(daemon: Daemon, admin: str, session: requests.Session) -> dict[str, float]:
+    """The measures when nothing that passes through is left, at most ``_SETTLE_SECS`` later."""
+    deadline = time.monotonic() + _SETTLE_SECS
+    found = sample(daemon, admin, session)
+    while time.monotonic() < deadline:
+        before = found
+        time.sleep(_LOOK_SECS)
+        found = sample(daemon, admin, session)
+        if not found["requests in flight"] and all(found[name] == before[name] for name in _PASSING):
+            break
     return found
 
 
@@ -102,7 +118,6 @@ class Gate:
         self._open.clear()
         while self._working:
             await asyncio.sleep(0.01)
-        await asyncio.sleep(_REST_SECS)
 
     def resume(self) -> None:
         """Open the gate."""
@@ -128,7 +143,7 @@ async def watch(daemon: Daemon, admin: str, gate: Gate, secs: float, count: int)
             await asyncio.sleep(secs / count)
             await gate.rest()
             samples[SECS].append(time.monotonic() - began)
-            for name, value in (await asyncio.to_thread(sample, daemon, admin, session)).items():
+            for name, value in (await asyncio.to_thread(settled, daemon, admin, session)).items():
                 samples[name].append(value)
             if time.monotonic() - began >= secs and len(samples[SECS]) >= LEAST:
                 gate.end()
