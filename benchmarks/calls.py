@@ -52,9 +52,9 @@ def _case(name: str) -> Case:
 
 
 WALKS = (
-    Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 82),
-    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 107, "grpc"),
-    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 142, "http"),
+    Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 80),
+    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 103, "grpc"),
+    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 141, "http"),
 )
 
 

@@ -31,8 +31,10 @@ class Repeated(NamedTuple, Generic[T]):
 
     def contents(self, message: Buffer) -> list[memoryview]:
         """The contents in ``message``, as views."""
-        view = memoryview(message)
-        return [view[start:stop] for start, stop in self.places]
+        view, found = memoryview(message), []
+        for start, stop in self.places:  # a comprehension is a call
+            found.append(view[start:stop])
+        return found
 
 
 class RepeatedMessages(Generic[T]):

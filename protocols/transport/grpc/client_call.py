@@ -100,6 +100,8 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
         """See ``ClientStream``."""
         if headers.usual and not ended and self._head is None:
             self._head = headers
+        elif headers.status == 0 and ended and self.sink is None and not headers.malformed:
+            self._end(self._succeeded())
         elif headers.malformed:
             self._end(GrpcAnswer(code=INTERNAL, details=f"the answer is malformed: {headers.malformed}"))
         elif ended:

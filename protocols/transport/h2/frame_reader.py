@@ -168,7 +168,12 @@ class FrameReader:
                     sink.buffer[sink.filled : after] = view[start:stop]
                     sink.filled = after
                 else:
-                    handler.on_data(stream, data, start, stop, bool(flags & END_STREAM))
+                    ended = bool(flags & END_STREAM)
+                    if size and not (ended and stream.body_left):  # H2Connection.on_data, inlined
+                        stream.half_closed_remote = ended
+                        stream.data_received(data, start, stop, ended)
+                    else:
+                        handler.on_data(stream, data, start, stop, ended)
                     if self.extra:
                         left -= self.extra
                         self.extra = 0

@@ -12,10 +12,11 @@ from interlingua.protocols.transport.http1.answer import (
     BODILESS,
     chunk,
     flat,
-    head_begin,
     head_end,
     head_of,
+    header_line,
     size_of,
+    status_line,
     total_size,
 )
 from interlingua.protocols.transport.stall import StallWatch
@@ -25,8 +26,8 @@ from interlingua.protocols.wire import BodyRest, Buffer, HttpAnswer, parts_of
 
 _GONE = "the client closed the connection"
 
-_KNOWN_BYTES = 1 << 12
-"""The longest head that is kept to write the next one."""
+_KNOWN_LINES, _KNOWN_BYTES = 8, 1 << 10
+"""How many lines of a head are kept to write the next one, and up to which length."""
 
 
 class AnswerWriter:
@@ -37,8 +38,7 @@ class AnswerWriter:
         self._transport = transport
         self._stall = StallWatch(transport, timeouts)
         self._writable: asyncio.Future[None] | None = None
-        self._begun: tuple[object, ...] = ()
-        self._beginning = b""  # of the head with the values in _begun
+        self._known: list[tuple[tuple[str, str], bytes]] = []
         self.paused = False
         """Whether there is something to ``drain``."""
 
@@ -105,14 +105,19 @@ class AnswerWriter:
             rest.close()
 
     def _head(self, answer: HttpAnswer, framing: str, minor: int, keep_alive: bool) -> bytes:
-        """See ``head_of``. Answers on a connection often differ in their last header alone, Server-Timing."""
-        headers = answer.headers
-        begun = (answer.status, minor, *headers[:-1])
-        if begun != self._begun:
-            beginning = head_begin(answer.status, headers[:-1], minor)
-            # a long one is not kept
-            self._begun, self._beginning = begun if len(beginning) <= _KNOWN_BYTES else (), beginning
-        return self._beginning + head_end(headers[-1:], framing, minor, keep_alive)
+        """See ``head_of``. Answers on a connection differ in few headers, Server-Timing for example: the
+        lines of the last one are kept by their place."""
+        lines, known = [status_line(answer.status, minor)], self._known
+        for place, header in enumerate(answer.headers):
+            if place < len(known) and known[place][0] == header:
+                lines.append(known[place][1])
+                continue
+            line = header_line(*header)
+            if len(line) <= _KNOWN_BYTES and place < _KNOWN_LINES:
+                known[place : place + 1] = ((header, line),)
+            lines.append(line)
+        lines.append(head_end(framing, minor, keep_alive))
+        return b"".join(lines)
 
     async def stream(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from http import HTTPStatus
 
 from interlingua.protocols.wire import Buffer, Headers, HttpAnswer
@@ -21,31 +22,30 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 def head_of(status: int, headers: Headers, framing: str, minor: int, keep_alive: bool) -> bytes:
     """The status line and headers of an answer in HTTP/1.``minor``. ``framing`` is the header that delimits
     its body; a Connection header is added where the version's default differs (RFC 9112, 9.3)."""
-    return head_begin(status, headers, minor) + head_end((), framing, minor, keep_alive)
+    lines = [header_line(name, value) for name, value in headers]
+    return b"".join((status_line(status, minor), *lines, head_end(framing, minor, keep_alive)))
 
 
-def head_begin(status: int, headers: Headers, minor: int) -> bytes:
-    """The beginning of a head, with the first of its ``headers``."""
-    text = f"HTTP/1.{minor} {status} {_REASONS.get(status, '')}\r\n{_lines(headers)}"
-    return text.encode(errors="replace")
+@lru_cache(256)
+def status_line(status: int, minor: int) -> bytes:
+    """The first line of a head."""
+    return f"HTTP/1.{minor} {status} {_REASONS.get(status, '')}\r\n".encode()
 
 
-def head_end(headers: Headers, framing: str, minor: int, keep_alive: bool) -> bytes:
-    """The rest of a head, with the last of its ``headers``; see :func:`head_of`."""
+def header_line(name: str, value: str) -> bytes:
+    """The line of a header."""
+    if not value.isprintable():  # a control character could end the line
+        value = _CONTROL.sub(" ", value)
+    return f"{name}: {value}\r\n".encode(errors="replace")
+
+
+def head_end(framing: str, minor: int, keep_alive: bool) -> bytes:
+    """The rest of a head after its own headers; see :func:`head_of`."""
     if not keep_alive:
         framing += "connection: close\r\n"
     elif minor == 0:
         framing += "connection: keep-alive\r\n"
-    return f"{_lines(headers)}{framing}\r\n".encode(errors="replace")
-
-
-def _lines(headers: Headers) -> str:
-    lines = ""
-    for name, value in headers:
-        if not value.isprintable():  # a control character could end the line
-            value = _CONTROL.sub(" ", value)
-        lines += f"{name}: {value}\r\n"
-    return lines
+    return f"{framing}\r\n".encode()
 
 
 def text_answer(status: int, text: str) -> HttpAnswer:
