@@ -16,7 +16,7 @@ from typing import cast
 
 from interlingua.protocols.shared_counts import SharedAddresses, SharedCount
 from interlingua.protocols.transport.descriptors import UNLIMITED
-from interlingua.protocols.transport.received import Allocate, unfilled
+from interlingua.protocols.transport.memory import Allocate, unfilled
 from interlingua.protocols.transport.sockets import client_host
 from interlingua.schemas import ErrorCode, InferenceError
 

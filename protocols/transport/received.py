@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import cast
 
-import numpy as np
-
+from interlingua.protocols.transport.memory import Allocate
 from interlingua.protocols.transport.turns import RECEIVE_BYTES, Turn
 from interlingua.protocols.wire import Buffer
 
@@ -22,9 +20,6 @@ after more than it handles in one turn: so it holds little, and the kernel holds
 
 _RESERVED_BYTES = 64 << 20
 """How much a ``ReceiveBuffer`` reserves at once."""
-
-Allocate = Callable[[int], memoryview]
-"""Gets memory of so many bytes to receive into. Raises ``MemoryError``."""
 
 
 class SharedReceiver(asyncio.BufferedProtocol):
@@ -110,11 +105,6 @@ class ReceiveBuffer:
         grown = self._allocate(size)
         grown[: len(held)] = held
         return grown
-
-
-def unfilled(size: int) -> memoryview:
-    """A buffer that is not filled with zeros: that would cost as much as receiving into it."""
-    return np.empty(size, np.uint8).data
 
 
 def shared_space() -> memoryview:

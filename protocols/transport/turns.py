@@ -46,9 +46,10 @@ class LoopTurns:
         self._waiting: deque[Callable[[], None]] = deque()
         self._scheduled = False
 
-    def bytes_at_once(self) -> int:
-        """How many bytes a connection receives in its turn."""
-        return RECEIVE_BYTES if self._waiting else TURN_BYTES
+    @property
+    def waiting(self) -> int:
+        """How many connections wait."""
+        return len(self._waiting)
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call ``go_on`` in one of the next turns of the loop, when those before it have been called."""
@@ -108,9 +109,14 @@ class Turn:
     def received(self, count: int) -> None:
         """``count`` bytes have arrived, which end the turn if they are enough."""
         self._received += count
-        if self._received >= self._turns.bytes_at_once():
+        if self._received >= (RECEIVE_BYTES if self.contended else TURN_BYTES):
             self._received = 0
             self.end()
+
+    @property
+    def contended(self) -> bool:
+        """Whether other connections wait for their turns."""
+        return self._turns.waiting > self.waiting
 
     def read(self, wanted: bool) -> None:
         """Whether the owner wants input."""

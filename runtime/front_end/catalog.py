@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from interlingua.protocols.transport.received import unfilled
+from interlingua.protocols.transport.memory import unfilled
 from interlingua.runtime.front_end.link import RuntimeLink
 from interlingua.runtime.front_end.model import RuntimeModel
 from interlingua.runtime.front_end.snapshot import ModelsSnapshot

@@ -28,8 +28,8 @@ from interlingua.protocols.transport.http1.body import BodyError, ChunkedBody
 from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reader import ReadState, RequestReader
 from interlingua.protocols.transport.http1.reply_reader import ReplyReader, ReplyState
+from interlingua.protocols.transport.memory import unfilled
 from interlingua.protocols.transport.proxy_protocol import SIGNATURE, ProxyHeaderError, read_proxy_header
-from interlingua.protocols.transport.received import unfilled
 from interlingua.protocols.wire import FORWARDED_FOR
 from interlingua.schemas import InferenceError
 from interlingua.translator.access.addresses import is_local, read_address

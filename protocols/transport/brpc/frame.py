@@ -16,7 +16,8 @@ from google.protobuf.message import DecodeError
 
 from interlingua.protocols.protobuf_wire import varint
 from interlingua.protocols.transport.brpc.trace import NO_HEADERS, headers_in, trace_fields, user_fields
-from interlingua.protocols.transport.received import Allocate, ReceiveBuffer, unfilled
+from interlingua.protocols.transport.memory import Allocate, unfilled
+from interlingua.protocols.transport.received import ReceiveBuffer
 from interlingua.protocols.wire import Buffer, Headers
 from interlingua.schemas.brpc import MESSAGES
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 
-from interlingua.protocols.transport.received import Allocate, ReceiveBuffer, unfilled
+from interlingua.protocols.transport.memory import Allocate, unfilled
+from interlingua.protocols.transport.received import ReceiveBuffer
 
 SIZE_BYTES = 4
 """The size of a frame's prefix."""

@@ -22,7 +22,7 @@ from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAU
 from interlingua.protocols.transport.h2.client import ClientConnection, ClientStream
 from interlingua.protocols.transport.h2.flood import BURST, SMALL_BYTES
 from interlingua.protocols.transport.h2.frames import Code
-from interlingua.protocols.transport.received import unfilled
+from interlingua.protocols.transport.memory import unfilled
 from interlingua.protocols.transport.turns import TURN_MESSAGES, next_turn
 from interlingua.protocols.wire import Buffer, GrpcAnswer
 

@@ -15,7 +15,7 @@ from typing import Any
 from interlingua.protocols.content_coding import SHORT_BYTES, inflate
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.h2.stream import Stream
-from interlingua.protocols.transport.received import Allocate
+from interlingua.protocols.transport.memory import Allocate
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits

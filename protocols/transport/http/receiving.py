@@ -16,6 +16,7 @@ from interlingua.protocols.transport.http1.body import BodyError, SmallChunksErr
 from interlingua.protocols.transport.http1.headers import RequestHeaders
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, RequestReader
 from interlingua.protocols.transport.load import BodyLoad
+from interlingua.protocols.transport.memory import use_small_pages
 from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import InferenceError
@@ -82,10 +83,12 @@ class BodyReceiver(asyncio.Protocol):
         """Whether there is memory for the next bytes; else ``request`` is refused. Where they are received,
         an error would cut the connection."""
         try:
-            self._reader.body_buffer()
+            space = self._reader.body_buffer()
         except MemoryError as fault:
             self._fail_body(request, broken_body(fault))
             return False
+        if self._turn.contended:
+            use_small_pages(space)
         return True
 
     def body_received(self, count: int) -> None:

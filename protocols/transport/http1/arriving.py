@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from interlingua.protocols.transport.http1.body import SizedBody
-from interlingua.protocols.transport.received import unfilled
+from interlingua.protocols.transport.memory import unfilled
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError
 

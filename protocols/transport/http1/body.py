@@ -11,7 +11,7 @@ import re
 
 from interlingua.protocols.transport.allowance import Allowance
 from interlingua.protocols.transport.http1.headers import NAME
-from interlingua.protocols.transport.received import Allocate, unfilled
+from interlingua.protocols.transport.memory import Allocate, unfilled
 from interlingua.protocols.transport.turns import TURN_FRAMES
 from interlingua.protocols.wire import Buffer
 

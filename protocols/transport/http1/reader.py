@@ -19,7 +19,7 @@ from interlingua.protocols.transport.http1.headers import (
     parse_headers,
     request_parser,
 )
-from interlingua.protocols.transport.received import Allocate, unfilled
+from interlingua.protocols.transport.memory import Allocate, unfilled
 from interlingua.protocols.wire import Buffer
 
 _KNOWN_BYTES = 1 << 12

@@ -114,11 +114,11 @@ async def test_a_turn_has_fewer_bytes_while_another_connection_waits() -> None:
     alone.turn.received(TURN_BYTES - 1)
     assert not alone.turn.waiting
     alone.turn.received(1)
-    assert alone.turn.waiting
+    assert (alone.turn.waiting, alone.turn.contended, other.turn.contended) == (True, False, True)
     other.turn.received(RECEIVE_BYTES - 1)
     assert not other.turn.waiting
     other.turn.received(1)
-    assert other.turn.waiting
+    assert (other.turn.waiting, alone.turn.contended) == (True, True)
     await turned(1)
     other.turn.received(TURN_BYTES - 1)
     assert not other.turn.waiting

@@ -9,7 +9,7 @@ from interlingua.protocols.transport.grpc.messages import PREFIX, MessageStream
 from interlingua.protocols.transport.h2.flood import FloodGuard
 from interlingua.protocols.transport.h2.frame_reader import FRAME_BYTES, FrameReader
 from interlingua.protocols.transport.h2.frames import DATA, PADDED, SETTINGS, frame
-from interlingua.protocols.transport.received import unfilled
+from interlingua.protocols.transport.memory import unfilled
 from interlingua.protocols.wire import Buffer
 
 
