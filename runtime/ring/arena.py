@@ -128,8 +128,8 @@ class Arena:
                 del self._used[offset]
                 self.used_bytes -= use.size
                 self._release(offset, use.size)
-        # each block is looked at a few times at most, however many are in use
-        self._reclaim_at = 2 * self.used_bytes + _RECLAIM_BYTES
+        # a share of what is in use: so each block is looked at a few times, however many there are
+        self._reclaim_at = self.used_bytes + max(self.used_bytes >> 2, _RECLAIM_BYTES)
 
     def _release(self, offset: int, size: int) -> None:
         """Return an extent, joined with those next to it."""
