@@ -16,6 +16,7 @@ from interlingua.protocols.transport import loop
 from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.servers import Server
 from interlingua.runtime.allocator import tune_allocator
+from interlingua.runtime.cpus import use_cpus
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.offload.pool import OffloadPool
 from interlingua.translator import logs
@@ -56,6 +57,8 @@ def serve(config: Config) -> int:
         tune_allocator()
     try:
         logs.add_audit_file(config.server.audit_log)
+        # before any thread or process starts, which inherit it
+        use_cpus(config.server.cpus, len(config.server.cpus))
         return loop.run(_serve(config))
     except (OSError, LoadError, StartupError) as error:
         # the text of an error with a file name is complete

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from interlingua.runtime.backends.devices import cuda_count
 from interlingua.runtime.backends.onnx_file import MAP_ADVICE, is_bounded
+from interlingua.runtime.cpus import EngineThreads
 from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
 from interlingua.schemas import Datatype, Signature, Tensor, TensorSpec, invalid_tensor, model_failed
 
@@ -217,6 +218,8 @@ def _providers(path: Path, config: ModelConfig) -> tuple[tuple[str, Mapping[str,
 def _session_options(path: Path, config: ModelConfig) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.log_severity_level = _SILENT
+    if EngineThreads.count:
+        options.intra_op_num_threads = EngineThreads.count
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     for key, value in config.parameters.items():

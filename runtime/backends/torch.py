@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from interlingua.runtime.backends.torch_file import UNDECLARED, examine_file
+from interlingua.runtime.cpus import EngineThreads
 from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
 from interlingua.schemas import Datatype, Signature, Tensor, TensorSpec, model_failed
 
@@ -280,9 +281,15 @@ def _device(path: Path, config: ModelConfig) -> torch.device:
     return torch.device("cuda", int(index or 0))
 
 
+_stated_threads: set[int] = set()
+"""What the configurations of models state: PyTorch has one pool for all."""
+
+
 def _set_threads(path: Path, config: ModelConfig) -> None:
     count = config.parameters.get(_THREADS, "")
     if not count:
+        if EngineThreads.count and not _stated_threads:
+            torch.set_num_threads(EngineThreads.count)
         return
     if not count.isdecimal() or not int(count):
         raise LoadError(f"{path}: parameter {_THREADS} is '{count}', not a number of threads")
@@ -291,3 +298,4 @@ def _set_threads(path: Path, config: ModelConfig) -> None:
             "PyTorch threads set for every model", extra={"facts": {"model": path.name, "threads": count}}
         )
         torch.set_num_threads(int(count))
+    _stated_threads.add(int(count))

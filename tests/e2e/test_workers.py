@@ -351,6 +351,21 @@ def test_requests_in_flight_end_at_a_stop(tmp_path: Path) -> None:
     daemon.kill()
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_front_ends_and_models_have_cpus_of_their_own(tmp_path: Path) -> None:
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    config = {**CONFIG, "server": {**CONFIG["server"], "workers": "auto", "cpus": [second, first]}}
+    daemon = Daemon.start(tmp_path, config)
+    try:
+        pids = {name: each["pid"] for name, each in Server(daemon).processes().items()}
+        found = {name: os.sched_getaffinity(pid) for name, pid in pids.items()}
+        assert found.pop("supervisor", {first, second}) == {first, second}
+        assert found == {"front end 0": {second}, "runtime": {first}}
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
+
+
 def test_grpcio_cannot_listen_for_front_ends(tmp_path: Path) -> None:
     listener = {"listen": "127.0.0.1:0", "transport": "grpc", "engine": "library"}
     daemon = Daemon.begin(tmp_path, {**CONFIG, "listeners": [listener]})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from interlingua.protocols.section import Bytes, Seconds, Section, Text
 from interlingua.runtime.repository.catalog import MAX_CLIENT_MODELS
@@ -52,7 +53,12 @@ class ServerOptions(Section):
     """Tensors in shared memory instead of messages."""
     workers: Annotated[int, Field(ge=0, le=256)] | Literal["auto"] = 0
     """The number of front-end processes, which decode, route and encode; one more process has the models.
-    0 is a server of one process, `auto` one front end less than there are processors."""
+    0 is a server of one process, `auto` one front end less than there are CPUs in `cpus`, or else in the
+    affinity mask and the quota of the control group."""
+    cpus: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """The CPUs to run on, by number. With `workers`, as many front ends as there are run on the first ones,
+    and the runtime process with the models on the others; with too few CPUs for that, all on all. The default
+    is no affinity."""
     max_instances: Annotated[int, Field(ge=1)] = 64
     """The maximum number of instances that the configuration of a model in a repository may state. A model
     with more does not load. `instances` under `models` is not limited."""
@@ -92,3 +98,16 @@ class ServerOptions(Section):
     def several_processes(self) -> bool:
         """Whether there are front ends."""
         return self.workers != 0
+
+    @field_validator("cpus")
+    @classmethod
+    def _available(cls, cpus: tuple[int, ...]) -> tuple[int, ...]:
+        available = os.sched_getaffinity(0)
+        for cpu in cpus:
+            if cpu not in available:
+                known = ", ".join(map(str, sorted(available)))
+                why = "is not available to this process" if cpu < (os.cpu_count() or 1) else "does not exist"
+                raise ValueError(f"CPU {cpu} {why} (available: {known})")
+            if cpus.count(cpu) > 1:
+                raise ValueError(f"CPU {cpu} is repeated")
+        return cpus

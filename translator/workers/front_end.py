@@ -14,6 +14,7 @@ from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.handover.beats import PAGE_BYTES, Beats
 from interlingua.protocols.transport.handover.received import RemoteListener, Takeover
 from interlingua.protocols.transport.servers import Server
+from interlingua.runtime.cpus import use_cpus
 from interlingua.runtime.front_end.catalog import FrontEndCatalog
 from interlingua.runtime.ring.channel import Ends
 from interlingua.schemas import InferenceError
@@ -26,6 +27,7 @@ from interlingua.translator.serving.totals import COUNTS
 from interlingua.translator.workers import child
 from interlingua.translator.workers.child import Child, WorkerOrder
 from interlingua.translator.workers.limits import SharedLimits
+from interlingua.translator.workers.placement import placed
 from interlingua.translator.workers.reports import METRICS, Kind, merge
 
 _log = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ def main(descriptor: int) -> None:
 
 async def _run(supervisor: Child) -> None:
     order, limits = await supervisor.start()
+    use_cpus(placed(order.config.server.cpus, order.front_ends).front_ends, 0)
     servers, remote = upstream_models(order.config)
     limits.share_gates(servers)
     catalog = FrontEndCatalog(remote)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
+from interlingua.runtime.cpus import use_cpus
 from interlingua.runtime.front_end.hub import Hub
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.catalog import ModelCatalog
@@ -19,6 +20,7 @@ from interlingua.translator.serving.totals import upstream_counts
 from interlingua.translator.serving.trends import Trends
 from interlingua.translator.workers import child
 from interlingua.translator.workers.child import Child
+from interlingua.translator.workers.placement import placed
 from interlingua.translator.workers.reports import METRICS, Kind
 
 _log = logging.getLogger(__name__)
@@ -31,6 +33,8 @@ def main(descriptor: int) -> None:
 
 async def _run(supervisor: Child) -> None:
     order, limits = await supervisor.start()
+    placement = placed(order.config.server.cpus, order.front_ends)
+    use_cpus(placement.runtime, placement.engine_threads)
     config: Config = order.config
     try:
         loaded = await asyncio.to_thread(load_local, config)

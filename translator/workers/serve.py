@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.listener import Listener
+from interlingua.runtime.cpus import available_cpus
 from interlingua.translator.access.build import authorization
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.connections import connection_limit
@@ -35,8 +35,8 @@ def workers_of(config: Config) -> int:
     workers = config.server.workers
     if workers != "auto":
         return workers
-    # one core is left to the runtime process
-    return max(1, len(os.sched_getaffinity(0)) - 1)
+    # one CPU is left to the runtime process
+    return max(1, (len(config.server.cpus) or available_cpus()) - 1)
 
 
 async def serve_workers(config: Config, stop: StopSignals) -> None:
