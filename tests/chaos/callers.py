@@ -29,7 +29,7 @@ INPUT = TensorSpec("INPUT0", Datatype.FP32, (-1,))
 OUTPUTS = {"local": "INPUT0", "python": "OUTPUT0", "polled": "OUTPUT0", "remote": "INPUT0"}
 """The targets of the daemon, with the output of each, which is equal to its input."""
 
-DEADLINE_SECS = 10.0
+DEADLINE_SECS = 30.0
 PAUSE_SECS = 0.1
 NEW = "new connections"
 """Instead of a target: calls of ``local`` that open a connection each."""

@@ -97,7 +97,7 @@ async def empty_disk(world: World) -> None:
     (world.disk / "filler").unlink(missing_ok=True)
     _unlimit(world, resource.RLIMIT_FSIZE)
     size = world.tap.stat().st_size
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while world.tap.stat().st_size == size:  # it records again
             await asyncio.sleep(0.05)
 
@@ -133,7 +133,7 @@ async def take_memory(world: World) -> None:
 
 
 async def return_memory(world: World) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not all(large.seen for large in world.large.values()):
             await asyncio.sleep(0.05)
     _unlimit(world, resource.RLIMIT_AS)

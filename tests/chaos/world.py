@@ -44,7 +44,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
 """
 
 DISK_BYTES = 32 << 20
-_START_SECS, _STOP_SECS = 60.0, 20.0
+_START_SECS, _STOP_SECS = 120.0, 60.0
 
 
 @dataclass

@@ -179,7 +179,8 @@ class GrpcClientConnection(SharedReceiver):
         if not self._transport.is_closing():
             self._batch.flush()
             self._transport.close()
-            self.loop.call_later(_GOODBYE_SECS, self._transport.abort)
+            self._timer.cancel()
+            self._timer = self.loop.call_later(_GOODBYE_SECS, self._transport.abort)
 
     def _look(self) -> None:
         """Ping a server that is silent while calls run; abort where it does not answer."""

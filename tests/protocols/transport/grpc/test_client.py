@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.grpc import client_connection
 from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.grpc.client_call import StreamClientCall, UnaryClientCall
 from interlingua.protocols.transport.grpc.client_connection import GrpcClientConnection
@@ -566,6 +567,29 @@ class TestConnections:
                 await asyncio.sleep(0.1)
             with pytest.raises(ConnectionFailedError):
                 await asking
+
+    async def test_what_is_unsent_at_the_end_is_read_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A connection that has ended is not aborted."""
+        monkeypatch.setattr(client_connection, "_GOODBYE_SECS", 0.3)
+        begun, read = asyncio.Event(), asyncio.Event()
+        failures: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, failure: failures.append(failure))
+
+        async def script(peer: Peer) -> None:
+            peer.send(window_update(0, 1 << 30))
+            await peer.call()
+            begun.set()
+            await read.wait()
+
+        async with scripted(script, settings((4, 1 << 30))) as server:
+            async with client(server.address) as sender:
+                asking = asyncio.ensure_future(sender.send(request(bytes(32 * MIB))))
+                await begun.wait()
+            read.set()
+            with pytest.raises(ConnectionFailedError):
+                await asking
+            await asyncio.sleep(0.4)
+        assert not failures
 
 
 async def asked(*contents: bytes) -> AsyncIterator[Buffer]:
