@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -50,11 +51,16 @@ MIN_ELEMENTS = 1 << 18
 DEFAULT_LIMITS = DecodingLimits()
 
 
+CLIENT: ContextVar[str] = ContextVar("client", default="")
+"""The client that the running task works for, as ``Context.peer`` has it: clients take turns."""
+
+
 class Offloader(Protocol):
     """The threads and processes of one event loop."""
 
     async def run(self, limits: DecodingLimits, function: Callable[..., T], *arguments: Any) -> T:
-        """The result of ``function``, run in a thread with ``limits``. Raises as ``function``."""
+        """The result of ``function``, run in a thread with ``limits``. Raises as ``function``, and OVERLOADED
+        if too many messages wait."""
 
 
 class OffloadRequired(Exception):  # noqa: N818 - a request to the caller, no error
@@ -97,6 +103,11 @@ def call(function: Callable[..., T], *arguments: Any) -> T:
         return function(*arguments)
     result: T = _thread.process(_thread.limits, function, arguments)
     return result
+
+
+def offloader() -> Offloader | None:
+    """The threads and processes of this event loop, if it has some."""
+    return _thread.offloader
 
 
 class OffloadRole:

@@ -10,12 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, TypeVar
 
+from interlingua.runtime.offload.lanes import Lanes
 from interlingua.runtime.offload.process import OffloadProcess
-from interlingua.schemas.offload import DecodingLimits, OffloadRole
+from interlingua.schemas.offload import CLIENT, DecodingLimits, OffloadRole
 
 T = TypeVar("T")
 
 _MOST = 4
+
+
+def client_address(peer: str) -> str:
+    """The address in ``peer``, which gRPC has with a port: a client may have many connections."""
+    return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
 
 
 def default_size() -> int:
@@ -32,7 +38,7 @@ class OffloadPool:
         self._executor = ThreadPoolExecutor(self._size, "offload")
         self._role = OffloadRole(offloader=self)
         self._idle = [OffloadProcess() for _ in range(self._size)]
-        self.waiting = 0
+        self._lanes = Lanes(self._size)
 
     async def __aenter__(self) -> OffloadPool:
         self._role.__enter__()
@@ -45,19 +51,20 @@ class OffloadPool:
         await asyncio.to_thread(self._close)
 
     async def run(self, limits: DecodingLimits, function: Callable[..., T], *arguments: Any) -> T:
-        """See ``Offloader``. If the caller is cancelled, the work ends."""
-        job = _Job(self._idle)
-        future: asyncio.Future[T] = asyncio.get_running_loop().run_in_executor(
-            self._executor, job.run, limits, function, arguments
-        )
-        self.waiting += 1
+        """See ``Offloader``. If the caller is cancelled, the work ends. Clients take turns."""
+        await self._lanes.enter(client_address(CLIENT.get()))
         try:
-            return await future
-        except asyncio.CancelledError:
-            job.cancel()
-            raise
+            job = _Job(self._idle)
+            future: asyncio.Future[T] = asyncio.get_running_loop().run_in_executor(
+                self._executor, job.run, limits, function, arguments
+            )
+            try:
+                return await future
+            except asyncio.CancelledError:
+                job.cancel()
+                raise
         finally:
-            self.waiting -= 1
+            self._lanes.leave()
 
     def _close(self) -> None:
         self._executor.shutdown(cancel_futures=True)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from interlingua.protocols.dialect import Endpoint, Opened
 from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.schemas import ErrorCode, InferenceError, Operation
+from interlingua.schemas.offload import CLIENT
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
 from interlingua.translator.serving.interleave import StreamItem
 from interlingua.translator.serving.operations import Service
@@ -61,6 +62,7 @@ class InFlightRequest:
         metrics.load.total.requests += 1
         # Service.number, inlined
         context = self.request.context
+        CLIENT.set(context.peer)
         context.server_id = self.service.id
         context.request_number = next(self.service.numbers)
         return self

@@ -25,6 +25,7 @@ from interlingua.protocols.transport.brpc.frame import (
 from interlingua.protocols.transport.connect import UnsentError, connect
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
+from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.transport.writes import WriteBatch
@@ -141,7 +142,7 @@ class BrpcConnectionClient:
             if not meta.compress_type:
                 return BrpcAnswer(payload)
             coding, limit = meta.compress_type, self._limit
-            return BrpcAnswer(await asyncio.to_thread(decompress, coding, payload, limit, self._limits))
+            return BrpcAnswer(await in_thread(self._limits, decompress, coding, payload, limit, self._limits))
         except InferenceError as fault:
             if "option" in fault.details:
                 what = f"gave an answer that is too large: {fault.message}"

@@ -39,6 +39,7 @@ from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, Listener
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
+from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.transport.turns import TURN_REQUESTS, Turn
 from interlingua.protocols.transport.writes import WriteBatch
@@ -50,9 +51,9 @@ from interlingua.protocols.wire import (
     GrpcHandler,
     HttpHandler,
 )
-from interlingua.schemas import Context, InferenceError
+from interlingua.schemas import Context, ErrorCode, InferenceError
 from interlingua.schemas.bounded_text import shortened
-from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
+from interlingua.schemas.offload import CLIENT, DEFAULT_LIMITS, DecodingLimits
 
 MAX_REQUEST_BYTES = 64 << 20
 """The largest body that the original takes."""
@@ -363,8 +364,11 @@ class _Connection(SharedReceiver):
         server, payload = self._server, memoryview(request.message)
         most, limits = server.max_request_bytes, server.limits
         try:
-            request.message = await asyncio.to_thread(decompress, compress_type, payload, most, limits)
+            CLIENT.set(self._peer)
+            request.message = await in_thread(limits, decompress, compress_type, payload, most, limits)
         except InferenceError as error:
+            if error.code is ErrorCode.OVERLOADED:
+                return BrpcAnswer(code=BrpcStatus.ELIMIT, text=error.message)
             if "option" in error.details:
                 return BrpcAnswer(code=BrpcStatus.EREQUEST, text=error.message)
             return unparsable(request)

@@ -46,7 +46,7 @@ from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.protocols.transport.turns import TURN_MESSAGES, next_turn
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, Headers
 from interlingua.schemas import Context
-from interlingua.schemas.offload import DecodingLimits
+from interlingua.schemas.offload import CLIENT, DecodingLimits
 
 _HELD_BYTES = 1 << 17
 """How much of a stream's messages is buffered before its flow-control window is held."""
@@ -247,6 +247,7 @@ class UnaryCall(GrpcCall):
         try:
             if isinstance(request.message, CompressedMessage):
                 size = len(request.message)
+                CLIENT.set(self._host.peer)
                 request.message = await request.message.inflated(self._host.limits)
                 self._count(size + len(request.message))
             answer = await self._host.handler.serve(request)
@@ -360,6 +361,7 @@ class StreamCall(GrpcCall):
             self.window_held = False
             self.connection.replenish(self)
         if type(message) is CompressedMessage:
+            CLIENT.set(self._host.peer)
             message = await message.inflated(self._host.limits)
         return cast(Buffer, message)
 

@@ -7,7 +7,6 @@ grows with what has arrived rather than with what the peer claims. No sockets.
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from interlingua.protocols.content_coding import SHORT_BYTES, inflate
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.memory import Allocate
+from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
@@ -66,7 +66,10 @@ class CompressedMessage:
 
     async def inflated(self, limits: DecodingLimits) -> Buffer:
         """The message. Raises ``MessageError``."""
-        return await asyncio.to_thread(self.inflated_here, limits)
+        try:
+            return await in_thread(limits, self.inflated_here, limits)
+        except InferenceError as error:  # too many messages wait
+            raise MessageError(RESOURCE_EXHAUSTED, error.message, explained=True) from None
 
     def inflated_here(self, limits: DecodingLimits = DEFAULT_LIMITS) -> Buffer:
         """The same without a thread, for a short one."""

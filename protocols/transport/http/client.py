@@ -20,6 +20,7 @@ from interlingua.protocols.transport.http.client_errors import HttpClientErrors,
 from interlingua.protocols.transport.http1.answer import total_size
 from interlingua.protocols.transport.http1.reply_headers import ReplyHeaders
 from interlingua.protocols.transport.http1.request import RequestHeads
+from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply
 from interlingua.schemas import InferenceError
@@ -173,7 +174,7 @@ class PooledHttpClient:
         if not body or coding not in WINDOW_BITS:
             return body
         try:
-            return await asyncio.to_thread(inflate, coding, body, self._limit, self._limits)
+            return await in_thread(self._limits, inflate, coding, body, self._limit, self._limits)
         except InferenceError as fault:
             raise self._errors.bad_coding(fault) from fault
 

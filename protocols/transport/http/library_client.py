@@ -22,6 +22,7 @@ from interlingua.protocols.transport.http.body import READ_BYTES, read_body
 from interlingua.protocols.transport.http.client import KEEP_SECS
 from interlingua.protocols.transport.http.client_errors import HttpClientErrors, unwritable
 from interlingua.protocols.transport.http1.answer import size_of
+from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.transport.writes import JOINED_BYTES
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply
 from interlingua.schemas import ErrorCode, InferenceError
@@ -141,7 +142,7 @@ class AiohttpClient:
         if not coding or not body:
             return body
         try:
-            return await asyncio.to_thread(inflate, coding, body, self._limit, self._limits)
+            return await in_thread(self._limits, inflate, coding, body, self._limit, self._limits)
         except InferenceError as fault:
             raise self._errors.bad_coding(fault) from fault
 

@@ -122,3 +122,19 @@ async def test_descriptors_do_not_accumulate(pool: OffloadPool) -> None:
     for _ in range(5):
         await pool.run(LIMITS, offload.call, doubled, body, np.arange(1 << 17))
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_one_client_with_many_long_messages_does_not_starve_another(pool: OffloadPool) -> None:
+    ended: list[str] = []
+
+    async def send(client: str, secs: float) -> None:
+        offload.CLIENT.set(client)
+        await pool.run(LIMITS, offload.call, busy, secs)
+        ended.append(client)
+
+    await pool.run(LIMITS, offload.call, pid)  # starts the process
+    hog = [asyncio.create_task(send("hog", 0.05)) for _ in range(10)]
+    await asyncio.sleep(0)
+    await asyncio.create_task(send("honest", 0.0))
+    assert ended.count("hog") <= 2
+    await asyncio.gather(*hog)
