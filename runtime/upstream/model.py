@@ -95,6 +95,7 @@ class UpstreamModel(Target):
         self._turns = Turns()
         self._counts = UpstreamCounts()
         self._last = ModelStatus(name, versions=(VersionStatus(UNNAMED_VERSION, ModelState.READY),))
+        upstream.unloaded.controlled.append(self._controlled_elsewhere)
         self._streams = upstream.offers(Operation.INFER_STREAM)
         self._passing = UpstreamPassing(
             name,
@@ -289,7 +290,8 @@ class UpstreamModel(Target):
         """The configuration from the upstream or its metadata, and our counts by version; the last status for
         a model that a client has unloaded there."""
         if self.unloaded and not (await self.ready()).ready:
-            return all_in(self._last, ModelState.UNAVAILABLE, UNLOADED)
+            last = replace(self.upstream.unloaded.status(self._remote), name=self.name)
+            return all_in(last, ModelState.UNAVAILABLE, UNLOADED)
         metadata = await self.metadata()
         versions = metadata.versions or (self._counts.answered,)
         self._last = ModelStatus(
@@ -309,7 +311,7 @@ class UpstreamModel(Target):
                 return Readiness(True)
             return Readiness(False, f"model '{self.name}': {error.message}")
         if said.ready:
-            self.upstream.unloaded.discard(self._remote)
+            self.upstream.unloaded.found(self._remote)
         return said if said.ready else Readiness(False, said.reason or f"model '{self.name}' is not ready")
 
     async def _query(self, operation: Operation, version: str) -> Any:
@@ -344,15 +346,20 @@ class UpstreamModel(Target):
 
     async def load(self) -> None:
         await self.upstream.call(Operation.MODEL_LOAD, ModelRef(self._remote))
-        self.upstream.unloaded.discard(self._remote)
+        self.upstream.unloaded.loaded(self._remote)
         self._signatures.forget()
 
     async def unload(self) -> None:
         with suppress(InferenceError):
             await self.status()  # the upstream may not report it after the unload
         await self.upstream.call(Operation.MODEL_UNLOAD, ModelRef(self._remote))
-        self.upstream.unloaded.add(self._remote)
+        self.upstream.unloaded.add(self._remote, self._last)
         self._signatures.forget()
+
+    def _controlled_elsewhere(self, remote: str) -> None:
+        """Another process of this server has loaded or unloaded the model ``remote``."""
+        if remote == self._remote:
+            self._signatures.forget()
 
     async def _config(self, metadata: ModelMetadata) -> bytes:
         """The upstream's configuration as our clients see it: from its metadata, else requested, else made of

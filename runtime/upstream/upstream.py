@@ -17,6 +17,7 @@ from interlingua.runtime.upstream.message_size import nbytes_of
 from interlingua.runtime.upstream.pool import Attempt, Gate, Member, Pool, unanswered
 from interlingua.runtime.upstream.pool.probes import Probe
 from interlingua.runtime.upstream.shared_value import SharedValue
+from interlingua.runtime.upstream.unloaded import UnloadedModels
 from interlingua.runtime.upstream.unnamed import naming_all
 from interlingua.schemas import (
     Context,
@@ -79,8 +80,7 @@ class Upstream:
         self._offer_passthrough()
         self._shared: dict[SharedReply[Any], SharedValue[Any]] = {}
         self._forwarding = forwarding or Forwarding()
-        self.unloaded: set[str] = set()
-        """The models that our clients have unloaded there, as far as known."""
+        self.unloaded = UnloadedModels()
 
     async def call(
         self,

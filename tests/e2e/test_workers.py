@@ -43,7 +43,8 @@ _opened: list[HTTPConnection] = []
 
 
 @pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
+def closed() -> Iterator[None]:
+    """Closes the connections of a test."""
     yield
     while _opened:
         _opened.pop().close()

@@ -17,7 +17,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.daemon import Daemon
-from tests.e2e.test_workers import RECOVERY_SECS, SPEC, Server, infer
+from tests.e2e.test_workers import RECOVERY_SECS, SPEC, Server, closed, infer
+from tests.ports import free_port
+
+__all__ = ["closed"]
 
 SIGNATURE = {"inputs": SPEC, "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]}
 
@@ -79,8 +82,19 @@ def config(slow: Slow) -> dict[str, Any]:
             {"listen": "127.0.0.1:0", "transport": "http", "max_connections": 5},
             {"listen": "127.0.0.1:0", "transport": "http", "max_connections_per_address": 3},
         ],
-        "upstreams": {"limited": limited},
-        "models": {"slow": {"upstream": "limited", "signature": SIGNATURE}},
+        "upstreams": {
+            "limited": limited,
+            "pair": {
+                "dialect": "oip",
+                "transport": "http",
+                "urls": [f"127.0.0.1:{free_port()}", slow.url],
+                "probe_interval_secs": 600,
+            },
+        },
+        "models": {
+            "slow": {"upstream": "limited", "signature": SIGNATURE},
+            "of_two": {"upstream": "pair", "signature": SIGNATURE},
+        },
     }
 
 
@@ -118,8 +132,23 @@ def test_requests_to_an_upstream_are_limited_in_all_together(server: Server, slo
     assert ask_all(server, server.connections(8), 6) == [[7]] * 48
     # not one fewer, whichever front end has the connections
     assert slow.most == 3
-    (limited,) = [each["limited"] for each in server.get("/upstreams").values()]
-    assert limited == {"under_way": 0, "waiting": 0, "bytes": 0}
+    assert server.get("/upstreams")["limited"]["limited"] == {"under_way": 0, "waiting": 0, "bytes": 0}
+
+
+def test_a_server_that_one_front_end_ejects_is_ejected_in_all(server: Server, slow: Slow) -> None:
+    connections = server.connections(6)
+    # the others know of it before the answer, if they have the time
+    slow.secs = 2.0
+    try:
+        assert infer(connections[0], [1], "of_two") == [7]
+    finally:
+        slow.secs = 0.02
+    for each in connections * 3:
+        assert infer(each, [1], "of_two") == [7]
+    gone, there = server.get("/upstreams")["pair"]["servers"]
+    # another front end would have tried it once more
+    assert (gone["state"], gone["requests"], gone["failures"], gone["ejections"]) == ("ejected", 1, 1, 1)
+    assert there["state"] == "in use"
 
 
 def test_a_killed_front_end_leaves_its_places(server: Server, slow: Slow) -> None:

@@ -16,8 +16,10 @@ import tritonclient.grpc as triton_grpc
 
 from interlingua.translator.recording.files import RecordingReader
 from tests.e2e.daemon import Daemon
-from tests.e2e.test_workers import RECOVERY_SECS, SPEC, Server, call, infer
+from tests.e2e.test_workers import RECOVERY_SECS, SPEC, Server, call, closed, infer
 from tests.ports import free_port
+
+__all__ = ["closed"]
 
 SIGNATURE = {"inputs": SPEC, "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]}
 

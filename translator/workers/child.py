@@ -9,13 +9,17 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from interlingua.protocols.transport import loop
 from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.offload.pool import OffloadPool
+from interlingua.runtime.upstream import notices
+from interlingua.runtime.upstream.notices import Notice
+from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.translator import logs
 from interlingua.translator.config.options import Config
 from interlingua.translator.tuning import tune
@@ -88,6 +92,17 @@ class Child:
         if server.tune_allocator:
             tune_allocator()
         return order, SharedLimits(order.config, shared, order.number)
+
+    def share_upstreams(self, upstreams: Mapping[str, Upstream]) -> None:
+        """Have ``upstreams`` know what those of other processes learn."""
+
+        def take(found: Iterable[Notice], _: list[int]) -> None:
+            for notice in found:
+                notices.take(upstreams[notice.upstream], notice)
+
+        for each in upstreams.values():
+            notices.share(each, partial(self.send, "notice"))
+        self.handle("notices", take)
 
     def send(self, kind: str, value: object = None) -> None:
         """Send a message to the supervisor."""

@@ -43,6 +43,7 @@ async def _run(supervisor: Child) -> None:
     use_cpus(placed(order.config.server.cpus, order.front_ends).front_ends, 0)
     servers, remote = upstream_models(order.config)
     limits.share_gates(servers)
+    supervisor.share_upstreams(servers)
     catalog = FrontEndCatalog(remote)
     connected = asyncio.Event()
 

@@ -45,6 +45,7 @@ async def _run(supervisor: Child) -> None:
         _log.error("model failed to load", extra={"facts": {"model": name, "reason": str(reason)}})
     found = build_models(config, loaded)
     limits.share_gates(found.upstreams)
+    supervisor.share_upstreams(found.upstreams)
     hub = Hub(found.catalog)
     try:
         await found.catalog.warm_up()

@@ -20,6 +20,7 @@ from interlingua.protocols.transport.handover.acceptor import Acceptor, Receiver
 from interlingua.protocols.transport.handover.beats import PAGE_BYTES, Beats
 from interlingua.protocols.transport.sockets import SocketFile, bound, listen
 from interlingua.runtime.ring import channel, memory
+from interlingua.runtime.upstream.notices import Notice
 from interlingua.schemas import Operation
 from interlingua.translator import logs
 from interlingua.translator.config.options import Config
@@ -29,6 +30,7 @@ from interlingua.translator.workers.child import WorkerOrder
 from interlingua.translator.workers.control import ControlLostError
 from interlingua.translator.workers.forks import ForkServer
 from interlingua.translator.workers.limits import LimitsOwner
+from interlingua.translator.workers.notice_log import NoticeLog
 from interlingua.translator.workers.parts import parts_of
 from interlingua.translator.workers.process import Process
 from interlingua.translator.workers.reports import Kind, LastReports
@@ -82,6 +84,7 @@ class ServerProcess:
         for descriptors in self._group.limits.descriptors():
             self.process.control.send("limits", None, descriptors)
         self.process.control.send("start", replace(self._order, role=self.name))
+        self.process.control.send("notices", self._group.notices.all)
         self.begun(self.process)
 
     def begun(self, process: Process) -> None:
@@ -144,6 +147,8 @@ class ServerProcess:
             self._group.failed(self, value)
         elif kind == "cut":
             self.cut = value
+        elif kind == "notice":
+            self._group.spread(self, value)
 
     def _exited(self, reason: str) -> None:
         self.process = None
@@ -271,6 +276,7 @@ class Supervisor:
         self.changes = ChangeLog()
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._started = False
+        self.notices = NoticeLog()
         self._log = LogBook(logs.settings(config.server.log_level), logs.apply)
         self._doing: set[asyncio.Task[None]] = set()
 
@@ -293,6 +299,13 @@ class Supervisor:
         await self._or_failure(asyncio.gather(*(each.ready.wait() for each in self.front_ends)))
         self._started = True
         self.acceptor.start()
+
+    def spread(self, source: ServerProcess, notice: Notice) -> None:
+        """Have all others know what ``source`` has learned."""
+        self.notices.add(notice)
+        for each in self.processes:
+            if each is not source and each.process is not None:
+                each.process.control.send("notices", [notice])
 
     def do(self, work: Coroutine[Any, Any, Any], done: Callable[[Any], None]) -> None:
         """Have ``work`` done, and call ``done`` with its result."""

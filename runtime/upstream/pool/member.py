@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 PEACE_SECS = 5.0
 """How long a failed server without probes gets no requests while there are others."""
@@ -25,11 +25,20 @@ Reach = Callable[[], Awaitable[str]]
 _log = logging.getLogger(__name__)
 
 
+class Health(NamedTuple):
+    """What one process has observed of a server; see ``Member``."""
+
+    ready: bool
+    open: bool
+    cut_off: bool
+    reason: str
+
+
 class Member:
     """The server ``url``, called by ``client``. ``running`` counts its current requests, ``requests`` all of
     them, ``failures`` its failures, probes included, and ``ejections`` how often it was ejected for those;
     ``ready`` is its last answer to a probe. ``answers_optional``: it answers calls that not every server
-    answers."""
+    answers. ``changed`` is called when its health has changed."""
 
     def __init__(self, client: Any, url: str, threshold: int = 3, reach: Reach | None = None) -> None:
         self.client = client
@@ -44,6 +53,7 @@ class Member:
         self.upstream = ""
         self.probed = False
         self.suspected = asyncio.Event()
+        self.changed: Callable[[Member], None] | None = None
         self._threshold = threshold
         self._reach = reach
         self._mute_until = 0.0
@@ -109,6 +119,7 @@ class Member:
         if self.open:
             self.open, self.reason = False, ""
             _log.info("upstream recovered", extra={"facts": self._facts()})
+            self._notify()
 
     def failed(self, reason: str, *, unreachable: bool = False) -> None:
         """It disconnected, or its answer was invalid; ``unreachable``: it refuses connections, so the first
@@ -117,7 +128,8 @@ class Member:
         self._in_a_row += 1
         self._failed_at = time.monotonic()
         self.reason = reason
-        if not self.open and (unreachable or self._in_a_row >= self._threshold):
+        opened = not self.open and (unreachable or self._in_a_row >= self._threshold)
+        if opened:
             self.open = True
             self.ejections += 1
             message = "upstream unreachable" if unreachable else "upstream failed"
@@ -125,6 +137,8 @@ class Member:
         self._cut_off = unreachable
         if unreachable:
             self._mute_until = 0.0  # another may come in its place
+        if opened:
+            self._notify()
 
     def reached(self) -> None:
         """It accepts connections, which only proves that it is no longer unreachable."""
@@ -138,6 +152,23 @@ class Member:
             self.ready = ready
             message = "upstream ready" if ready else "upstream not ready"
             _log.info(message, extra={"facts": self._facts()})
+            self._notify()
+
+    @property
+    def health(self) -> Health:
+        return Health(self.ready, self.open, self._cut_off, self.reason)
+
+    def adopt(self, health: Health) -> None:
+        """Take over what another process of this server has observed, which counts and logs it."""
+        if health.open and not self.open:
+            self._failed_at = time.monotonic()
+        if not health.open:
+            self._in_a_row = 0
+        self.ready, self.open, self._cut_off, self.reason = health
+
+    def _notify(self) -> None:
+        if self.changed is not None:
+            self.changed(self)
 
     async def close(self) -> None:
         await self.client.close()

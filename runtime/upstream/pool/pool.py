@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from collections.abc import Sequence as Several
 from types import TracebackType
 from typing import Any
 
 from interlingua.protocols.wire import BodyRest, ConnectionFailedError
-from interlingua.runtime.upstream.pool.homes import Homes, Key, in_order
+from interlingua.runtime.upstream.pool.homes import Homes, Key, Publish, in_order
 from interlingua.runtime.upstream.pool.member import Member
 from interlingua.runtime.upstream.pool.names import HostNames
 from interlingua.runtime.upstream.pool.probes import Probe, Probes
@@ -37,9 +38,17 @@ class Pool:
         self.watched = self._watching = False
         self._upstream = ""
         self._query: Probe | None = None
-        self._homes = Homes()
+        self.homes = Homes()
+        self._server_changed: Callable[[Member], None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._turn = 0
+
+    def share(self, server_changed: Callable[[Member], None], publish: Publish) -> None:
+        """Notify the other processes of this daemon of changes."""
+        self._server_changed = server_changed
+        for member in self.members:
+            member.changed = server_changed
+        self.homes.share(publish)
 
     async def watch(self, upstream: str, query: Probe | None) -> None:
         """Serve ``upstream``, and probe every server by ``query`` (None: its dialect has no probe) from now
@@ -56,6 +65,7 @@ class Pool:
         probed = self._probes is not None and self._query is not None
         for member in members:
             member.upstream, member.probed = self._upstream, probed
+            member.changed = self._server_changed
         if self._probes is not None and self._query is not None:
             self._probes.start(members, self._query)
 
@@ -63,6 +73,7 @@ class Pool:
         """Add and remove servers; removed ones finish their requests."""
         self._begin(come)
         self.members = [member for member in self.members if member not in go] + list(come)
+        self.homes.changed(self.members)
         facts = {
             "upstream": self._upstream,
             "added": ",".join(member.url for member in come),
@@ -129,14 +140,14 @@ class Pool:
             ordered = sorted(in_order(sequence.id, self.members), key=lambda member: member.rating)
             home = next((member for member in ordered if member not in tried), None)
         else:
-            home = self._homes.find(key) or in_order(sequence.id, self.members)[0]
-            home = None if home in tried or home not in self.members else home
+            home = self.homes.find(key, self.members)
+            home = None if home in tried else home
         if home is None or not home.usable:
             return None
         if sequence.end:
-            self._homes.forget(key)
+            self.homes.forget(key)
         else:
-            self._homes.remember(key, home)
+            self.homes.remember(key, home, self.members, sequence.start)
         return home
 
     async def close(self) -> None:

@@ -500,7 +500,7 @@ async def test_sequences_that_never_end_are_not_kept_for_ever() -> None:
     target = upstream(Server(), Server())
     for identity in range(70_000):
         target.pool.home(InferRequest("m", (), sequence=Sequence(identity, start=True)), ())
-    assert len(target.pool._homes._known) == 65536
+    assert len(target.pool.homes._known) == 65536
 
 
 # --- limits
