@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
 import threading
 import time
@@ -16,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.daemon import Daemon
-from tests.e2e.test_workers import RECOVERY_SECS, SPEC, Server, closed, infer
+from tests.e2e.daemon import WAIT_SECS, Daemon
+from tests.e2e.test_workers import SPEC, Server, closed, infer
 from tests.ports import free_port
 
 __all__ = ["closed"]
@@ -170,7 +168,7 @@ def test_a_killed_front_end_leaves_its_places(server: Server, slow: Slow) -> Non
             while slow.running < 3:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-            os.kill(server.processes()["front end 0"]["pid"], signal.SIGKILL)
+            killed = server.kill("front end 0")
             answers = [each.result() for each in asked]
     finally:
         slow.secs = 0.02
@@ -181,7 +179,7 @@ def test_a_killed_front_end_leaves_its_places(server: Server, slow: Slow) -> Non
     slow.most = 0
     assert ask_all(server, server.connections(6), 4) == [[7]] * 24
     assert slow.most == 3
-    server.until_ready()
+    server.until_ready(killed)
 
 
 def opened(server: Server, listener: int, count: int) -> list[socket.socket]:
@@ -217,11 +215,11 @@ def test_connections_are_limited_in_all_together(server: Server, listener: int, 
         time.sleep(0.02)
     kept += again
     assert not opened(server, listener, 2)
-    os.kill(server.processes()["front end 1"]["pid"], signal.SIGKILL)
-    deadline = time.monotonic() + RECOVERY_SECS
+    killed = server.kill("front end 1")
+    deadline = time.monotonic() + WAIT_SECS
     while not (again := opened(server, listener, 1)):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     for each in (*kept, *again):
         each.close()
-    server.until_ready()
+    server.until_ready(killed)

@@ -15,8 +15,8 @@ import pytest
 import tritonclient.grpc as triton_grpc
 
 from interlingua.translator.recording.files import RecordingReader
-from tests.e2e.daemon import Daemon
-from tests.e2e.test_workers import RECOVERY_SECS, SPEC, Server, call, closed, infer
+from tests.e2e.daemon import WAIT_SECS, Daemon
+from tests.e2e.test_workers import SPEC, Server, call, closed, infer
 from tests.ports import free_port
 
 __all__ = ["closed"]
@@ -218,7 +218,7 @@ def test_counters_never_decrease(server: Server, connections: list[HTTPConnectio
     assert list(server.metric(name).values()) == [before]
     os.kill(pid, signal.SIGCONT)
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + RECOVERY_SECS
+    deadline = time.monotonic() + WAIT_SECS
     while server.processes()["front end 0"]["restarts"] != 1:
         assert time.monotonic() < deadline
         time.sleep(0.02)
