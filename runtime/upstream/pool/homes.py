@@ -2,7 +2,7 @@
 
 A sequence whose start this daemon has not seen goes to the first server in an order that depends only on its
 id and the servers' names, so that several daemons, and a restarted one, agree. The processes of one daemon
-also notify each other of sequences that are elsewhere: because another server was better at their start, or
+also notify each other of sequences that have another server: because it was better at their start, or
 because servers have joined since.
 """
 
