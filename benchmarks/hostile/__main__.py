@@ -1,4 +1,4 @@
-"""The command: ``python -m benchmarks.hostile [--quick] [--json] [--list] [--only TEXT ...]``."""
+"""The command: ``python -m benchmarks.hostile [--quick] [--json] [--write] [--list] [--only TEXT ...]``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import platform
 import sys
 from collections.abc import Iterator
 
-from benchmarks.hostile import servers
+from benchmarks.hostile import page, servers
 from benchmarks.hostile.attack import Attack
 from benchmarks.hostile.measure import LONG, MAX_RATIO, MAX_WORST_MS, QUICK, Latency, Row, measure
 from benchmarks.hostile.table import ATTACKS
@@ -38,6 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter attacks")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/testing.md too")
     parser.add_argument("--list", action="store_true", help="print the names alone")
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="TEXT", help="attacks whose names contain a text"
@@ -49,27 +50,35 @@ def main() -> int:
         sys.stdout.write("".join(f"{each.name}\n" for each in attacks))
         return 0
     engines = [arguments.engine] if arguments.engine else list(servers.ENGINES)
-    measured = rows(attacks, engines, arguments.quick)
+    found: list[Row] = []
+    measured = _kept(rows(attacks, engines, arguments.quick), found)
     if arguments.json:
-        found = list(measured)
         machine = {"python": platform.python_version(), "machine": platform.platform()}
-        report = {**machine, "rows": [row.document() for row in found]}
+        report = {**machine, "rows": [row.document() for row in measured]}
         sys.stdout.write(f"{json.dumps(report, indent=2)}\n")
-        return int(any(failed(row, arguments.quick) for row in found))
-    return int(_print(measured, arguments.quick))
+    else:
+        _print(measured)
+    if arguments.write:
+        page.write(found)
+    return int(any(failed(row, arguments.quick) for row in found))
+
+
+def _kept(measured: Iterator[Row], found: list[Row]) -> Iterator[Row]:
+    for row in measured:
+        found.append(row)
+        yield row
 
 
 def _wanted(name: str, only: list[str]) -> bool:
     return not only or any(text.lower() in name.lower() for text in only)
 
 
-def _print(measured: Iterator[Row], quick: bool) -> bool:
-    """Print every row; whether one misses."""
-    load, missed = os.getloadavg()[0], False
+def _print(measured: Iterator[Row]) -> None:
+    """Print every row as it is measured."""
+    load = os.getloadavg()[0]
     columns = ("attack", "server", "alone ms", "beside ms", "ratio", "health ms", "MiB", "lost", "")
     sys.stdout.write(_LINE.format(*columns))
     for row in measured:
-        missed = missed or failed(row, quick)
         health = "-" if row.health is None else _latency(row.health)
         columns = (
             row.attack,
@@ -88,7 +97,6 @@ def _print(measured: Iterator[Row], quick: bool) -> bool:
         f"/health/live beside it; targets: ratio of the medians {MAX_RATIO:g}, worst {MAX_WORST_MS:g} ms.\n"
         f"Load average {load:.1f} before, {os.getloadavg()[0]:.1f} after.\n"
     )
-    return missed
 
 
 def failed(row: Row, quick: bool) -> bool:

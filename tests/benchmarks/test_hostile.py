@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hostile import page
 from benchmarks.hostile.__main__ import failed
 from benchmarks.hostile.measure import Latency, Row
 from benchmarks.hostile.probe import Probe
@@ -123,3 +124,35 @@ def test_a_stall_delays_every_request_that_was_due(dies: bool) -> None:
     if not dies:
         assert found.worst_ms >= 200
         assert found.median_ms > 20  # most of the requests were due meanwhile
+
+
+def test_the_page_has_a_line_for_each_attack_and_shows_what_misses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, late = Latency(0.5, 1, 0), Latency(0.6, 300, 0)
+    rows = [
+        Row("flood", "native", alone, Latency(0.6, 2, 0), alone, 300, 10, 256, 0),
+        Row("flood", "library", alone, late, late, 300, 300, 256, 2),
+        Row("flood", "nghttpd", alone, alone, None, 20, 1, 256, 0),
+        Row("bombs", "native", alone, Latency(1.1, 2, 0), late, 300, 10, 256, 0),
+    ]
+    copy = tmp_path / "page.md"
+    copy.write_text("before\n<!-- table: hostile -->\n| old |\n<!-- end -->\nafter\n")
+    monkeypatch.setattr(page, "PAGE", copy)
+    page.write(rows)
+    assert copy.read_text().splitlines() == [
+        "before",
+        "<!-- table: hostile -->",
+        "",
+        "| attack | honest ms | health ms | MiB | library: honest ms | health ms | MiB | nghttpd ms |",
+        "|---|---|---|---|---|---|---|---|",
+        "| flood | 0.60 / 2 | 0.50 / 1 | +10 | **0.60 / 300**, 2 lost | **0.60 / 300** | **+300** | 0.50 / 1 |",
+        "| bombs | **1.10 / 2** | **0.60 / 300** | +10 |  |  |  |  |",
+        "",
+        "<!-- end -->",
+        "after",
+    ]
+
+
+def test_the_committed_page_has_a_place_for_the_table() -> None:
+    assert "<!-- table: hostile -->" in page.PAGE.read_text()
