@@ -7,6 +7,10 @@ MLSERVER ?= .venv-mlserver
 PERF_ANALYZER ?= .venv-perf
 # parallel test processes: three keep two cores busy, since tests wait as well; tests of one file share a process
 WORKERS ?= 4
+# what `make test-compiled` runs: transports and codecs without a socket, and a daemon end to end
+COMPILED_TESTS ?= tests/test_compiled.py tests/protocols/transport/h2 tests/protocols/transport/test_writes.py \
+	tests/protocols/transport/grpc/test_both_sides.py tests/protocols/transport/grpc/test_conversation.py \
+	tests/protocols/test_protobuf_wire.py tests/protocols/oip
 BIN := $(VENV)/bin
 # the daemons and commands that tests start would compile every module again
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,6 +41,11 @@ test-wheel: $(VENV)/.installed-dev ## build sdist and wheel, test them in an emp
 
 test-deploy: $(VENV)/.installed-deploy ## what deploy/ has: schemas, metrics, rules, the steps of the image in empty folders
 	DEPLOY_IMAGE=1 $(BIN)/python -m pytest tests/deploy
+
+compiled: $(VENV)-compiled/.installed ## build with hot modules compiled, in .venv-compiled (docs/adr/compiled.md)
+
+test-compiled: $(VENV)-compiled/.installed ## the tests of what is compiled, on that build
+	PYTHONSAFEPATH=1 $(VENV)-compiled/bin/python -m pytest -o pythonpath= -n $(WORKERS) $(COMPILED_TESTS)
 
 test-workers: $(VENV)/.installed-dev ## the end-to-end tests with two front ends per daemon (DAEMON_WORKERS=2, EVERY=3: a third)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
@@ -103,7 +112,7 @@ audit: $(VENV)-release/.installed $(VENV)-audit/.installed ## search advisories 
 	$(VENV)-audit/bin/python scripts/audit.py $(VENV)-release $(AUDIT_ARGS)
 
 clean: ## remove the environments and tool caches
-	rm -rf $(VENV) $(VENV)-constraints $(VENV)-release $(VENV)-audit sbom.cdx.json $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
+	rm -rf $(VENV) $(VENV)-compiled $(VENV)-constraints $(VENV)-release $(VENV)-audit sbom.cdx.json $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -138,6 +147,17 @@ $(VENV)-release/.installed: pyproject.toml constraints.txt
 $(VENV)-audit/.installed:
 	$(PYTHON) -m venv $(VENV)-audit
 	$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7' 'pip-audit>=2.9'
+	@touch $@
+
+# What is installed there takes the place of the sources, with PYTHONSAFEPATH; the environment borrows the
+# dependencies of the other and finds the tests by a .pth file, whose paths come last.
+$(VENV)-compiled/.installed: $(VENV)/.installed-dev setup.py $(shell find -L interlingua -name '*.py')
+	rm -rf $(VENV)-compiled build/lib*
+	$(BIN)/python -m venv --without-pip $(VENV)-compiled
+	INTERLINGUA_COMPILE=1 $(PIP) wheel --no-deps --no-build-isolation --wheel-dir $(VENV)-compiled .
+	$(PIP) --python $(VENV)-compiled install --no-deps $(VENV)-compiled/*.whl
+	printf '%s\n' $(abspath $(VENV))/lib/python3*/site-packages $(CURDIR) > \
+		$$(echo $(VENV)-compiled/lib/python3*/site-packages)/environment.pth
 	@touch $@
 
 # The wheel contains Triton 2.51's server binary; it requires the system library libpython3.11 and numpy 1.

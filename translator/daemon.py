@@ -25,6 +25,7 @@ from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.listener import AdminListener
 from interlingua.translator.assembly import Assembly, assemble, load_local
+from interlingua.translator.compiled import is_compiled
 from interlingua.translator.config.options import Config, ListenerOptions
 from interlingua.translator.listening import server_of, stopped, tls_of
 from interlingua.translator.progress import LoadingProgress
@@ -140,7 +141,8 @@ async def _listen(assembly: Assembly) -> list[Listening]:
     served, failed = _models(assembly)
     if failed:
         _log.warning("models failed to load", extra={"facts": {"failed": ",".join(failed)}})
-    _log.info("serving", extra={"facts": {"models": len(served), "of": len(served) + len(failed)}})
+    facts_of_models = {"models": len(served), "of": len(served) + len(failed)}
+    _log.info("serving", extra={"facts": {**facts_of_models, "compiled": is_compiled()}})
     return listening
 
 

@@ -19,6 +19,10 @@ from benchmarks.bridging.servers import Servers
 from benchmarks.bridging.table import ROWS, Row
 from benchmarks.bridging.traffic import IN_FLIGHT, Traffic
 from benchmarks.bridging.turns import Found, measure
+from interlingua.translator.compiled import is_compiled
+
+BUILDS = {False: "pure Python", True: "compiled"}
+"""What the daemons are, by ``is_compiled``."""
 
 _LINE = "{:46} {:>10} {:18} {:>10} {:>7} {:>8}  {}\n"
 
@@ -60,6 +64,7 @@ def main() -> int:
     if arguments.json:
         found = [{**asdict(each), "verdict": each.verdict} for each in measured]
         machine = {"python": platform.python_version(), "machine": platform.platform()}
+        machine |= {"build": BUILDS[is_compiled()]}
         sys.stdout.write(f"{json.dumps({**machine, 'rows': found}, indent=2)}\n")
         return 0
     sys.stdout.write(_LINE.format("row", "us", "beside", "us", "ratio", "target", ""))
@@ -68,7 +73,7 @@ def main() -> int:
         sys.stdout.flush()
     sys.stdout.write(
         f"\nCPU time per request of the server's processes, {IN_FLIGHT} requests in flight; "
-        f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after.\n"
+        f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after; {BUILDS[is_compiled()]}.\n"
     )
     return 0
 

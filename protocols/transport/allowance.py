@@ -14,16 +14,16 @@ class Allowance:
 
     def __init__(self, burst: int, per_sec: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.burst = burst
-        self.tokens: float = burst
+        self.tokens = float(burst)
         self._per_sec = per_sec
         self._clock = clock
         self._since = clock()
 
-    def spend(self, tokens: float = 1) -> bool:
+    def spend(self, tokens: float = 1.0) -> bool:
         """Take ``tokens``. Returns whether there were as many."""
         self.tokens -= tokens
         if self.tokens < 0:
             now = self._clock()
-            self.tokens = min(self.burst, self.tokens + (now - self._since) * self._per_sec)
+            self.tokens = min(float(self.burst), self.tokens + (now - self._since) * self._per_sec)
             self._since = now
         return self.tokens >= 0

@@ -17,13 +17,15 @@ from interlingua.schemas import Context, malformed
 TRACE = ("traceparent", "tracestate")
 """The headers of W3C Trace Context, which every request forwards."""
 
+_ALWAYS = frozenset({*TRACE, REQUEST_ID})
+
 
 class Forwarding:
     """The headers of one upstream. ``names``, in lower case, are the caller's headers to forward besides the
     trace and the request id; ``own`` are added to every call and probe."""
 
     def __init__(self, names: Sequence[str] = (), own: Mapping[str, HeaderFile] | None = None) -> None:
-        self._names = tuple(name for name in names if name not in (*TRACE, REQUEST_ID))
+        self._names = tuple(name for name in names if name not in _ALWAYS)
         self.own = own or {}
 
     def of_the_caller(self, message: Any, context: Context) -> None:

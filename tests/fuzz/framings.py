@@ -18,7 +18,7 @@ from interlingua.protocols.transport.brpc.frame import BrpcFrameReader, FrameErr
 from interlingua.protocols.transport.framed.splitter import FrameSplitter, FrameTooLargeError
 from interlingua.protocols.transport.grpc import client_headers, headers
 from interlingua.protocols.transport.grpc.messages import MessageError, MessageStream
-from interlingua.protocols.transport.h2.client import ClientConnection, ClientStream
+from interlingua.protocols.transport.h2.client import ClientConnection
 from interlingua.protocols.transport.h2.frames import PREFACE, H2Error, data_header, frame, header_frames
 from interlingua.protocols.transport.h2.hpack import MAX_HEADER_LIST, HpackDecoder
 from interlingua.protocols.transport.h2.hpack_encoder import literal
@@ -150,7 +150,7 @@ def _http_messages(side: int) -> Iterator[bytes]:
 # --- HTTP/2 and gRPC
 
 
-class _Call(MessageStream, ClientStream[Any]):
+class _Call(MessageStream):
     """Either end of a call, which records its messages up to one that is refused."""
 
     __slots__ = ("found", "refused")

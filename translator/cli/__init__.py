@@ -57,7 +57,10 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        sys.stdout.write(f"interlingua {version('interlingua')}\n")
+        from interlingua.translator.compiled import is_compiled
+
+        build = " (compiled)" if is_compiled() else ""
+        sys.stdout.write(f"interlingua {version('interlingua')}{build}\n")
         parser.exit()
 
 

@@ -16,6 +16,7 @@ from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.connections import connection_limit
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.handler import AdminHandler
+from interlingua.translator.compiled import is_compiled
 from interlingua.translator.config.admin import AdminOptions
 from interlingua.translator.config.options import Config
 from interlingua.translator.listening import tls_of
@@ -71,7 +72,7 @@ async def serve_workers(config: Config, stop: StopSignals) -> None:
             failed = [name for name in known if name not in served]
             if failed:
                 _log.warning("models failed to load", extra={"facts": {"failed": ",".join(failed)}})
-            facts_of_models = {"models": len(served), "of": len(known)}
+            facts_of_models = {"models": len(served), "of": len(known), "compiled": is_compiled()}
             _log.info("serving", extra={"facts": facts_of_models})
             await stop.first
             secs = config.server.drain_secs

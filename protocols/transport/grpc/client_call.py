@@ -19,7 +19,7 @@ from interlingua.protocols.transport.grpc.messages import (
     prefixed,
 )
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, UNKNOWN
-from interlingua.protocols.transport.h2.client import ClientConnection, ClientStream
+from interlingua.protocols.transport.h2.client import ClientConnection
 from interlingua.protocols.transport.h2.flood import BURST, SMALL_BYTES
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.memory import unfilled
@@ -54,7 +54,7 @@ class ClientHost(Protocol):
         began."""
 
 
-class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
+class ClientCall(MessageStream):
     """The common part of unary and streaming calls. ``outcome`` is the answer, or the error, that ended the
     call. ``_heard`` is what the connection had received before the call."""
 
@@ -97,7 +97,7 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
         self.fail(self._host.errors.timed_out())
 
     def headers_received(self, headers: AnswerHeaders, ended: bool) -> None:
-        """See ``ClientStream``."""
+        """See ``Stream``."""
         if headers.usual and not ended and self._head is None:
             self._head = headers
         elif headers.status == 0 and ended and self.sink is None and not headers.malformed:
@@ -143,7 +143,7 @@ class ClientCall(MessageStream, ClientStream[AnswerHeaders]):
         self._finish(self._host.lost())
 
     def on_unprocessed(self) -> None:
-        """See ``ClientStream``. A call whose answer has begun was processed."""
+        """See ``Stream``. A call whose answer has begun was processed."""
         self._finish(UnprocessedError() if self._head is None else of_reset(Code.REFUSED_STREAM))
 
     def _trailers_received(self, headers: AnswerHeaders) -> None:

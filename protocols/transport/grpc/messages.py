@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from interlingua.protocols.content_coding import SHORT_BYTES, inflate
+from interlingua.protocols.transport.compiling import mypyc_attr
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.memory import Allocate
@@ -179,11 +180,11 @@ class MessageReader:
         return compressed if len(message) > SHORT_BYTES else compressed.inflated_here()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MessageStream(Stream):
     """A stream that receives messages: either end of a call."""
 
     __slots__ = ()
-    sink: MessageReader | None
 
     def messages_in(
         self, data: Buffer, start: int, stop: int, coding: str, limit: int | None, allocate: Allocate
@@ -191,7 +192,8 @@ class MessageStream(Stream):
         """The messages that ``data[start:stop]`` completes, each a buffer or a ``CompressedMessage``;
         ``coding``, ``limit`` and ``allocate`` are those of ``MessageReader``. Raises ``MessageError`` between
         them."""
-        if stop - start >= PREFIX_BYTES and (self.sink is None or not self.sink.partial):
+        reader: MessageReader | None = self.sink
+        if stop - start >= PREFIX_BYTES and (reader is None or not reader.partial):
             # nearly every message fills one DATA frame
             compressed, size = PREFIX.unpack_from(data, start)
             begin = start + PREFIX_BYTES
@@ -199,19 +201,21 @@ class MessageStream(Stream):
                 if size > _COPIED_BYTES and isinstance(data, bytes):
                     return (memoryview(data)[begin:stop],)
                 return (bytes(data[begin:stop]),)
-        if self.sink is None:
-            self.sink = MessageReader(coding, limit, allocate)
-        return self.sink.read(data, start, stop)
+        if reader is None:
+            reader = self.sink = MessageReader(coding, limit, allocate)
+        return reader.read(data, start, stop)
 
     @property
     def partial(self) -> bool:
         """Whether part of a message has arrived."""
-        return self.sink is not None and self.sink.partial
+        reader: MessageReader | None = self.sink
+        return reader is not None and reader.partial
 
     @property
     def missing(self) -> int:
         """See ``Stream``."""
-        return 0 if self.sink is None else self.sink.missing
+        reader: MessageReader | None = self.sink
+        return 0 if reader is None else reader.missing
 
 
 def prefixed(message: Buffer, parts: Sequence[Buffer] = ()) -> tuple[int, Sequence[Buffer]]:

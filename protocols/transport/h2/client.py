@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 from interlingua.protocols.transport.h2.connection import H2Connection
 from interlingua.protocols.transport.h2.flood import BURST, DATA_CREDIT, REQUEST_CREDIT
@@ -32,24 +32,7 @@ CONNECTION_WINDOW = MAX_WINDOW
 """That of all answers together; the windows of the streams bound memory."""
 
 H = TypeVar("H")
-
-
-class ClientStream(Stream, Generic[H]):
-    """A request and its answer, as the client sees them."""
-
-    __slots__ = ()
-
-    def headers_received(self, headers: H, ended: bool) -> None:
-        """What ``interpret`` made of the field block of an answer, of its trailers, or of an interim answer;
-        ``ended``: the answer is complete."""
-        raise NotImplementedError
-
-    def on_unprocessed(self) -> None:
-        """The server will never process the request: another server may get it (RFC 9113, 8.7)."""
-        raise NotImplementedError
-
-
-S = TypeVar("S", bound=ClientStream[Any])
+S = TypeVar("S", bound=Stream)
 
 
 class ClientConnection(H2Connection[H, S]):

@@ -26,7 +26,7 @@ from interlingua.protocols.transport.h2.frames import (
     Code,
     H2Error,
 )
-from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.transport.h2.stream import Sink, Stream
 from interlingua.protocols.transport.turns import TURN_FRAMES
 from interlingua.protocols.wire import Buffer
 
@@ -126,7 +126,7 @@ class FrameReader:
         stream, left = self.inside, self._left - self._padding - 1
         if left < _DIRECT_BYTES or stream is None or stream.closed or stream.sink is None:
             return None
-        sink = stream.sink
+        sink: Sink = stream.sink
         until = min(sink.filled + left, sink.end)
         return sink.buffer[sink.filled : until] if until - sink.filled >= _DIRECT_BYTES else None
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from interlingua.protocols.transport.compiling import mypyc_attr
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.wire import Buffer
 
@@ -22,6 +23,7 @@ class Sink(Protocol):
     end: int
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Stream:
     """A request and its answer.
 
@@ -64,7 +66,7 @@ class Stream:
         self.window_held = False
         self.loan = 0
         self.queued = self.sent = 0
-        self.sink: Sink | None = None
+        self.sink: Any = None  # a ``Sink``, of a type that the subclass knows
         self.trailers = b""
         self._queue: deque[memoryview] | None = None
 
@@ -80,6 +82,15 @@ class Stream:
 
     def on_reset(self, code: int) -> None:
         """The peer reset the stream, or broke a rule of it. ``code`` is that of RST_STREAM."""
+        raise NotImplementedError
+
+    def headers_received(self, headers: Any, ended: bool) -> None:
+        """What a client's ``interpret`` made of the field block of an answer, of its trailers, or of an
+        interim answer; ``ended``: the answer is complete."""
+        raise NotImplementedError
+
+    def on_unprocessed(self) -> None:
+        """The server will never process the request: another server may get it (RFC 9113, 8.7)."""
         raise NotImplementedError
 
     def on_lost(self) -> None:

@@ -12,11 +12,12 @@ from hpack import Decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlingua.protocols.transport.h2.client import STREAM_WINDOW, ClientConnection, ClientStream
+from interlingua.protocols.transport.h2.client import STREAM_WINDOW, ClientConnection
 from interlingua.protocols.transport.h2.frame_reader import MAX_FIELD_BLOCK
 from interlingua.protocols.transport.h2.frames import MAX_STREAM_ID, PREFACE, Code
 from interlingua.protocols.transport.h2.hpack import FieldLines
 from interlingua.protocols.transport.h2.hpack_encoder import HpackEncoder
+from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.wire import Buffer
 from tests.protocols.transport.h2.peer import (
     ACK,
@@ -48,7 +49,7 @@ DONE = block([("grpc-status", "0")])
 ENDED = END_HEADERS | END_STREAM
 
 
-class Recorder(ClientStream[FieldLines]):
+class Recorder(Stream):
     """Keeps what is called, data joined where it comes in pieces."""
 
     def __init__(self, client: Client) -> None:
