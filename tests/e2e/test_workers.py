@@ -259,6 +259,8 @@ def test_a_restarted_front_end_knows_what_clients_changed(server: Server) -> Non
 
 
 def test_a_frozen_front_end_gets_no_new_connections(server: Server) -> None:
+    old = server.connections(8)
+    assert [infer(each, [4]) for each in old] == [[4]] * 8
     pid = server.processes()["front end 0"]["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -269,8 +271,14 @@ def test_a_frozen_front_end_gets_no_new_connections(server: Server) -> None:
         assert server.get("/health/ready")["ready"]
         # it holds up nobody
         assert time.monotonic() - began < 25
+        # callers of the other notice nothing
+        pool = ThreadPoolExecutor(8)
+        asked = [pool.submit(infer, each, [6]) for each in old]
+        eventually(lambda: sum(each.done() for each in asked) >= 2)
     finally:
         os.kill(pid, signal.SIGCONT)
+    assert [each.result() for each in asked] == [[6]] * 8
+    pool.shutdown()
     server.until_ready()
 
 
