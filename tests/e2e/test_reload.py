@@ -322,9 +322,9 @@ def test_models_follow_their_files(tmp_path: Path) -> None:
             assert answer.json()["error"].startswith(said)
             with refused("UNAVAILABLE", said):
                 getattr(TrtisHttp(daemon.addresses[0]), what)("plain")
+        assert daemon.stop() == 0
         failures = [line for line in daemon.log if line["level"] == "error"]
         assert [line["model"] for line in failures] == ["plain", "bad"], "each is told once"
-        assert daemon.stop() == 0
     finally:
         daemon.kill()
 
