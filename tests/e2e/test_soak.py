@@ -25,14 +25,14 @@ from interlingua.schemas import Context, Datatype, InferRequest, Operation, Sign
 from tests.e2e.daemon import ROOT, Daemon
 from tests.e2e.soak import disturbances
 from tests.e2e.soak.plot import svg
-from tests.e2e.soak.samples import LIMITS, SHORT_LIMITS, Gate, Samples, growth, warm_secs, watch
+from tests.e2e.soak.samples import LEAST_SECS, Gate, Samples, growth, limits, warm_secs, watch
 
 SECS = float(os.environ.get("SOAK_SECS", "6"))
 PLOT = os.environ.get("SOAK_PLOT", "")
 SAMPLES = round(min(max(SECS / 3, 10), 180))
 
-WARMS_UP, LONG = SECS >= 60, SECS >= 600
-"""Whether there is time to warm up first; and for memory to be steady."""
+WARMS_UP = SECS >= LEAST_SECS
+"""Whether there is time to warm up first."""
 
 ATTACK_SECS = min(1.0, SECS / 300)
 """The time of an attack, and of the pause after it."""
@@ -203,5 +203,5 @@ async def test_nothing_grows(tmp_path: Path) -> None:
     assert disturbed.pop(LATE, 0) <= MAX_LATE * answered.total()
     assert set(disturbed) == {"attacks", "cancels", "errors", "loads and unloads", "shared memory"}
     assert {event for level, event in logged if level in ("warning", "error")} <= WARNINGS
-    limits = LIMITS if LONG else SHORT_LIMITS
-    assert not {name: value for name, value in grown.items() if value >= limits[name]}, grown
+    most = limits(SECS, answered.total())
+    assert not {name: value for name, value in grown.items() if value >= most[name]}, (grown, most)

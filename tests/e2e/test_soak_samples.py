@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.e2e.soak.plot import svg
-from tests.e2e.soak.samples import LIMITS, SECS, Gate, growth, warm_secs
+from tests.e2e.soak.samples import LEAK_BYTES, LIMITS, SECS, Gate, growth, limits, warm_secs
 
 
 def _samples(values: list[float]) -> dict[str, list[float]]:
@@ -30,6 +30,21 @@ def test_a_peak_is_no_slope(at: int) -> None:
 def test_what_is_taken_before_it_is_warm_may_stay() -> None:
     values = [min(place, 40) * 10.0 for place in range(100)]
     assert set(growth(_samples(values)).values()) == {0.0}
+
+
+@pytest.mark.parametrize("per_sec", [150, 600, 3000])
+@pytest.mark.parametrize("secs", [60, 1800])
+def test_a_leak_of_a_kilobyte_per_request_fails(per_sec: int, secs: int) -> None:
+    """Memory between samples varies by pages, and once by a peak."""
+    count = secs // 3
+    times = [3.0 * place for place in range(count)]
+    noise = [0.3 * (place * 7 % 5) for place in range(count)]
+    noise[-3] += 40.0
+    leaking = [200 + each + per_sec * LEAK_BYTES * at / 2**20 for at, each in zip(times, noise, strict=True)]
+    most = limits(secs, per_sec * secs)["memory, MiB"]
+    for values, fails in ((leaking, True), ([200 + each for each in noise], False)):
+        found = growth({SECS: times, **dict.fromkeys(LIMITS, values)})["memory, MiB"]
+        assert (found >= most) is fails, (found, most)
 
 
 def test_a_plot_has_a_panel_for_each_measure() -> None:

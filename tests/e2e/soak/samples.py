@@ -45,6 +45,12 @@ _PASSING = ("descriptors", "tasks", "requests in flight", "requests in queues")
 SHORT_LIMITS: Mapping[str, float] = {**LIMITS, "memory, MiB": 48.0, "descriptors": 32.0}
 """The same for less than 10 minutes, which end while caches, the allocator and pools of connections still fill."""
 
+LONG_SECS, LEAST_SECS = 600.0, 60.0
+"""The time of a soak in which memory becomes steady; and the least that shows a leak of a request."""
+
+LEAK_BYTES = 1000
+"""A leak of so many bytes per request must fail a soak of ``LEAST_SECS``."""
+
 _METRICS = {
     "tasks": "interlingua_event_loop_tasks",
     "shared memory regions": "interlingua_shared_memory_regions",
@@ -149,6 +155,15 @@ async def watch(daemon: Daemon, admin: str, gate: Gate, secs: float, count: int)
                 gate.end()
             gate.resume()
     return samples
+
+
+def limits(secs: float, requests: int) -> Mapping[str, float]:
+    """The most that each measure may grow in a soak of ``secs`` seconds with so many requests."""
+    most = LIMITS if secs >= LONG_SECS else SHORT_LIMITS
+    if secs < LEAST_SECS:
+        return most
+    leak = 0.9 * LEAK_BYTES * requests * (1 - WARM) / 2**20
+    return {**most, "memory, MiB": min(most["memory, MiB"], leak)}
 
 
 def warm_secs(samples: Samples) -> float:
