@@ -7,7 +7,7 @@ MLSERVER ?= .venv-mlserver
 PERF_ANALYZER ?= .venv-perf
 # parallel test processes: three keep two cores busy, since tests wait as well; tests of one file share a process
 WORKERS ?= 4
-# what `make test-compiled` runs: transports and codecs without a socket, and a daemon end to end
+# what `make test-compiled` runs: the tests of transports and codecs
 COMPILED_TESTS ?= tests/test_compiled.py tests/protocols/transport/h2 tests/protocols/transport/test_writes.py \
 	tests/protocols/transport/grpc/test_both_sides.py tests/protocols/transport/grpc/test_conversation.py \
 	tests/protocols/test_protobuf_wire.py tests/protocols/oip
