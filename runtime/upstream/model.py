@@ -382,10 +382,16 @@ class UpstreamModel(Target):
 
     async def _known(self, version: str, context: Context, *, again: bool = False) -> KnownSignature:
         """The signature of ``version``, discovered ``again`` if requested. Counts a request that fails
-        because it is unavailable."""
-        began = time.monotonic_ns()
+        because it is unavailable. Raises DEADLINE_EXCEEDED."""
+        began, deadline = time.monotonic_ns(), context.deadline
+        find = self._signatures.renewed if again else self._signatures.of
         try:
-            return await (self._signatures.renewed(version) if again else self._signatures.of(version))
+            try:
+                async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
+                    return await find(version)
+            except TimeoutError:
+                text = f"model '{self.name}' did not answer before the deadline"
+                raise InferenceError(ErrorCode.DEADLINE_EXCEEDED, text) from None
         except (InferenceError, asyncio.CancelledError) as end:
             self.count_undecoded(end, version, began, context)
             raise

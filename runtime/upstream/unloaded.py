@@ -38,7 +38,8 @@ class UnloadedModels:
 
     def found(self, name: str) -> None:
         """The upstream reports ``name`` as ready."""
-        self._last.pop(name, None)
+        if self._last.pop(name, None) is not None and self.notify is not None:
+            self.notify(name, None)
 
     def take(self, name: str, last: ModelStatus | None) -> None:
         """As another process reports."""

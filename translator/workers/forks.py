@@ -75,7 +75,10 @@ class ForkServer:
     async def _request(self, message: Any, descriptors: Sequence[int] = ()) -> Any:
         if self._sock is None:
             raise ForkServerError("the fork server has exited")
-        socket.send_fds(self._sock, [orjson.dumps(message)], descriptors)
+        try:
+            socket.send_fds(self._sock, [orjson.dumps(message)], descriptors)
+        except ConnectionError as error:  # _read has not been called yet
+            raise ForkServerError("the fork server has exited") from error
         reply: asyncio.Future[Any] = self._loop.create_future()
         self._replies.append(reply)
         return await reply

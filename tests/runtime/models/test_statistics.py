@@ -14,6 +14,7 @@ from interlingua.runtime.models.statistics import Course, batch_size, count_fail
 from interlingua.runtime.models.tensor_version import TensorVersion
 from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
 from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.runtime.upstream.unloaded import UnloadedModels
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
@@ -133,6 +134,7 @@ async def test_a_run_that_a_copy_has_part_in_counts_for_the_others() -> None:
 async def test_a_copy_is_no_request_of_the_upstreams_model_either() -> None:
     class Elsewhere:
         name = "there"
+        unloaded = UnloadedModels()
 
         def offers(self, operation: Operation) -> bool:
             return False

@@ -132,3 +132,6 @@ async def test_an_unload_is_known_in_all() -> None:
     late.unloaded.loaded("m")
     assert not any("m" in each.unloaded for each in processes.upstreams)
     assert known == ["m", "m"]
+    other.unloaded.add("m", status)
+    one.unloaded.found("m")  # one process sees that the upstream has it again
+    assert not any("m" in each.unloaded for each in processes.upstreams)

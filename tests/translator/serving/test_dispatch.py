@@ -19,6 +19,7 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import ConnectionFailedError
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.runtime.upstream.unloaded import UnloadedModels
 from interlingua.schemas import (
     Context,
     Datatype,
@@ -383,7 +384,9 @@ async def test_a_stream_falls_back_before_its_first_response(given: int, falls: 
 def passing(relay: Any, *routes: Route) -> tuple[Clients, Any]:
     """Clients of a model behind an upstream that messages pass to by ``relay``."""
 
-    upstream: Any = SimpleNamespace(name="there", offers=lambda _: False, passthrough=PASSTHROUGH)
+    upstream: Any = SimpleNamespace(
+        name="there", offers=lambda _: False, passthrough=PASSTHROUGH, unloaded=UnloadedModels()
+    )
     main: Any = UpstreamModel("main", upstream, "main")
     main.pass_through = relay
     main.infer, main.signature = Model("main").infer, Model("main").signature

@@ -22,6 +22,7 @@ from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
 from interlingua.runtime.models.kept import kept
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.runtime.upstream.unloaded import UnloadedModels
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
@@ -488,7 +489,9 @@ async def test_what_cannot_be_decoded_beside_its_path_is_decoded() -> None:
         lambda *_: None,
         observable=False,  # type: ignore[arg-type]
     )
-    upstream: Any = SimpleNamespace(name="there", offers=lambda _: False, passthrough=passthrough)
+    upstream: Any = SimpleNamespace(
+        name="there", offers=lambda _: False, passthrough=passthrough, unloaded=UnloadedModels()
+    )
     target: Any = UpstreamModel("m", upstream, "m")
     echo, looker = Echo(), Looker()
     target.infer, target.signature = echo.infer, echo.signature
