@@ -21,6 +21,8 @@ import yaml
 from tests.e2e.one_process import needs_one
 
 ROOT = Path(__file__).parents[2]
+STOP_SECS = 60
+"""More than shutdown_timeout_secs, after which requests in flight are cut."""
 START_SECS = 120
 WAIT_SECS = 60
 """The deadline of states that follow at once, except on a machine that does much other work."""
@@ -123,7 +125,7 @@ class Daemon:
     def stop(self) -> int:
         """Ask it to stop with SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(30)
+        code = self.process.wait(STOP_SECS)
         self.kill()
         return code
 
