@@ -1,7 +1,7 @@
 """Runs the steps of a Dockerfile without Docker: a stage is a folder, an image of Python the running one.
 
-It stands in for ``docker build`` where no image can be pulled. It has no file system of its own, no users and no
-layers: a test of it shows that the files and the commands are right, not that the base images are.
+It replaces ``docker build`` where no image can be pulled. A stage shares the file system and the user of the
+test, so a test of it shows that the copied files and the commands are right, not that the base images are.
 """
 
 from __future__ import annotations
