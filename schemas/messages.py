@@ -60,6 +60,7 @@ class Context:
     (decode, queue, exec, upstream, encode). ``failure`` is the error in an answer of a stream that had begun.
     ``caller`` is the run of a model that made the request, for ``runtime`` alone. ``copied``: it is a copy
     for a mirror, and in no statistics. ``pins`` are the upstream servers of a stream's messages, by pool.
+    ``identity`` is the name of the client, if it has presented valid credentials.
     """
 
     deadline: float | None = None
@@ -75,6 +76,7 @@ class Context:
     caller: object = None
     copied: bool = False
     pins: dict[object, object] | None = None
+    identity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
