@@ -56,11 +56,17 @@ class Context:
 
     ``deadline`` is a ``time.monotonic()`` value in seconds, None for no limit. ``traceparent`` and
     ``tracestate`` are the W3C headers as received. ``server_id`` is the server's name among replicas,
-    ``request_number`` a count of all requests of the process, from 1. ``timings`` are nanoseconds by stage
-    (decode, queue, exec, upstream, encode). ``failure`` is the error in an answer of a stream that had begun.
-    ``caller`` is the run of a model that made the request, for ``runtime`` alone. ``copied``: it is a copy
-    for a mirror, and in no statistics. ``pins`` are the upstream servers of a stream's messages, by pool.
-    ``identity`` is the name of the client, if it has presented valid credentials.
+    ``request_number`` a count of all requests of the process, from 1.
+
+    ``began`` is the ``time.monotonic_ns()`` at which the handler got the request. ``timings`` are nanoseconds
+    by stage (decode, queue, exec, upstream, encode), ``ended`` the ``time.monotonic_ns()`` of their ends.
+    ``target`` is the model that the router has chosen, ``version`` the version of it that has answered,
+    ``upstream`` the URL of the server that got the request last, empty for a local model.
+
+    ``failure`` is the error in an answer of a stream that had begun. ``caller`` is the run of a model that
+    made the request, for ``runtime`` alone. ``copied``: it is a copy for a mirror, and in no statistics.
+    ``pins`` are the upstream servers of a stream's messages, by pool. ``identity`` is the name of the client,
+    if it has presented valid credentials.
     """
 
     deadline: float | None = None
@@ -71,7 +77,12 @@ class Context:
     headers: Mapping[str, str] = field(default_factory=dict)
     server_id: str = ""
     request_number: int = 0
+    began: int = 0
     timings: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    target: str = ""
+    version: str = ""
+    upstream: str = ""
     failure: ErrorCode | None = None
     caller: object = None
     copied: bool = False

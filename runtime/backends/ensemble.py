@@ -282,7 +282,7 @@ class EnsembleInstance:
                 if tensor in tensors
             ),
             outputs=tuple(RequestedOutput(name) for name in outputs),
-            context=replace(request.context, timings={}),
+            context=replace(request.context, timings={}, ended={}),
         )
 
     def _named(self, step: Step, error: InferenceError, alone: bool) -> InferenceError:

@@ -140,6 +140,7 @@ class LocalModel(Target):
         course = Course(began, ready, started, ended, time.monotonic_ns(), answer.gathering)
         count_success(statistics, size, course, answer.execution)
         request.context.timings.update(queue=started - ready, exec=ended - started)
+        request.context.ended.update(queue=started, exec=ended)
         if cache is not None:
             stored = time.monotonic_ns()
             cache.put(key, version.scope, answer.outputs, answer.parameters)
@@ -180,6 +181,7 @@ class LocalModel(Target):
                         count_success(statistics, size, course, answer.execution)
                         answered = True
                         request.context.timings.update(queue=started - ready, exec=answer.ended - started)
+                        request.context.ended.update(queue=started, exec=answer.ended)
                     yield InferResponse(
                         self.name,
                         answer.outputs,

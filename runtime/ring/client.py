@@ -204,6 +204,7 @@ def _response(context: Context, inputs: Sequence[Tensor], arrived: _Arrived) -> 
     kind, values, views = arrived
     if kind == FAILURE:
         raise records.read_error(values)
-    response, timings = records.read_response(values, views, inputs)
+    response, timings, ended = records.read_response(values, views, inputs)
     context.timings.update(timings)
+    context.ended.update(ended)
     return response

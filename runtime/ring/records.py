@@ -146,8 +146,8 @@ def read_request(values: Any, views: Views) -> InferRequest:
 def plain_response(
     channel: Channel, response: InferResponse, request: InferRequest, places: Places
 ) -> object:
-    """The values of ``response`` to ``request``, with its timings. An output that is an input is not sent
-    back. Adds to ``places``. Raises OVERLOADED."""
+    """The values of ``response`` to ``request``, with the times of its stages. An output that is an input is
+    not sent back. Adds to ``places``. Raises OVERLOADED."""
     return (
         response.model,
         _plain_tensors(channel, response.outputs, places, request.inputs),
@@ -158,17 +158,20 @@ def plain_response(
         None if response.error is None else plain_error(response.error),
         response.ordered,
         request.context.timings,
+        request.context.ended,
     )
 
 
 def read_response(
     values: Any, views: Views, inputs: Sequence[Tensor]
-) -> tuple[InferResponse, Mapping[str, int]]:
-    """The inverse of :func:`plain_response`: the response and the timings; ``inputs`` are those sent."""
-    model, outputs, version, id_, parameters, final, error, ordered, timings = values
+) -> tuple[InferResponse, Mapping[str, int], Mapping[str, int]]:
+    """The inverse of :func:`plain_response`: the response, the timings and the ends of their stages;
+    ``inputs`` are those sent."""
+    model, outputs, version, id_, parameters, final, error, ordered, timings, ended = values
     failure = None if error is None else read_error(error)
     tensors = _tensors(outputs, views, inputs)
-    return InferResponse(model, tensors, version, id_, parameters, final, failure, ordered), timings
+    response = InferResponse(model, tensors, version, id_, parameters, final, failure, ordered)
+    return response, timings, ended
 
 
 def plain_error(error: InferenceError) -> tuple[object, ...]:

@@ -39,6 +39,7 @@ class UpstreamCounts:
     def streamed(self, size: int, began: int, context: Context) -> None:
         """Count a request that a stream answered."""
         now = time.monotonic_ns()
+        context.timings["upstream"], context.ended["upstream"] = now - began, now
         self.success("", size, Course(began, began, began, now, now), context)
 
     def failure(self, version: str, size: int, began: int, end: BaseException, context: Context) -> None:

@@ -153,13 +153,15 @@ class UpstreamModel(Target):
             answer.outputs = self._names.chosen(self._names.answered(answer), request.outputs, ours)
         except (InferenceError, asyncio.CancelledError) as end:
             self._count_failed(end, request, ours, began)
-            request.context.timings["upstream"] = time.monotonic_ns() - sent
+            request.context.ended["upstream"] = ended = time.monotonic_ns()
+            request.context.timings["upstream"] = ended - sent
             raise
         self._own(answer, request)
         # no queue is ours to see: what the upstream's takes is part of its time
         course = Course(began, sent, sent, received, time.monotonic_ns())
         self._counts.success(answer.version, batch_size(request, ours), course, request.context)
         request.context.timings["upstream"] = received - sent
+        request.context.ended["upstream"] = received
         return answer
 
     @property

@@ -100,11 +100,14 @@ class UpstreamPassing:
                 answer.outputs = self.names.chosen(self.names.answered(answer), requested, ours)
         except (InferenceError, asyncio.CancelledError) as end:
             self.count_end(end, version, size, began, context)
-            context.timings["upstream"] = time.monotonic_ns() - began
+            context.ended["upstream"] = ended = time.monotonic_ns()
+            context.timings["upstream"] = ended - began
             raise
         undecoded = isinstance(answer, tuple)
         version = answer[1] if undecoded else answer.version
         context.timings["upstream"] = received - began
+        context.ended["upstream"] = received
+        context.version = version
         if undecoded and answer[0].rest is not None:
             answer[0].rest.on_end(partial(self._arrived, version, size, began, context))
             return answer[0]
@@ -145,6 +148,7 @@ class UpstreamPassing:
                     else:
                         answer, ran, last = reply
                     self.counts.answered = ran or self.counts.answered
+                    context.version = ran
                     answered, final = True, final or last
                     if last and not counted:
                         counted = True

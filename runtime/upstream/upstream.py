@@ -133,7 +133,7 @@ class Upstream:
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
-        attempt = Attempt(self.pool, pins=context.pins)
+        attempt = Attempt(self.pool, context=context)
         if self.gate is None:
             return self._send_attempts(attempt, request, read)
         return self._send_gated(self.gate, attempt, request, read)
@@ -281,7 +281,7 @@ class Upstream:
             message, read = await self.offloaded(encode, call)
             self._prepare(message, context)
             async with self._passing(message):
-                attempt = Attempt(self.pool, request, pins=context.pins)
+                attempt = Attempt(self.pool, request, context=context)
                 while True:
                     with attempt as client:
                         async with aclosing(client.stream(message)) as answers:

@@ -163,6 +163,7 @@ class LocalJudge:
             deadline=deadline,
             cancel=CancelToken(),
             timings={},
+            ended={},
             caller=None,
             headers=headers,
             copied=True,

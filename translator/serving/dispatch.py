@@ -108,6 +108,7 @@ class Dispatch:
         passthrough = self.opened.action.passthrough
         if target is None or passthrough is None or target.passthrough is not passthrough:
             return None
+        self.context.target = model
         observe = None
         if observers:
             if not passthrough.observable:
@@ -142,6 +143,7 @@ class Dispatch:
         passthrough = self.opened.action.stream_passthrough
         if target is None or target.stream_passthrough is not passthrough:
             return
+        self.context.target = model
         key, answered = self.key, False
         stream = target.pass_stream(self.opened, key.model, key.version, self.context)
         try:
@@ -252,6 +254,7 @@ class Dispatch:
             target = router.models.get(model) or router.target(model, version)
         else:
             target = self._target(route, model)
+        self.context.target, self.context.upstream = model, ""
         timed = None if route is None else partial(route.timed_signature, target, self.context)
         began = time.monotonic_ns()
         try:
@@ -347,6 +350,7 @@ class Dispatch:
             request.version = self.key.version
         placement = self.place(request, context) if is_used(request) else None
         # resolving inputs in shared memory counts as decoding
-        context.timings["decode"] = time.monotonic_ns() - began
+        context.ended["decode"] = ended = time.monotonic_ns()
+        context.timings["decode"] = ended - began
         self._decoded = decoded = Decoded(signature, request, form, placement)
         return decoded

@@ -92,7 +92,7 @@ class GrpcPipeline(TransportPipeline):
 
     async def _answers(self, call: GrpcRequest, message: Buffer) -> Items:
         endpoint, binding, metrics, _ = self._endpoints[call.method]
-        request = replace(call, message=message, context=replace(call.context, timings={}))
+        request = replace(call, message=message, context=replace(call.context, timings={}, ended={}))
         processor, context, nbytes = self._processor, request.context, len(message)
         load = metrics.load
         with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, self._label) as in_flight:

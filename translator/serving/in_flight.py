@@ -63,6 +63,7 @@ class InFlightRequest:
         # Service.number, inlined
         context = self.request.context
         CLIENT.set(context.peer)
+        context.began = self.began
         context.server_id = self.service.id
         context.request_number = next(self.service.numbers)
         return self

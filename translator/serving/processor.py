@@ -89,6 +89,7 @@ class RequestProcessor:
                 model = opened.model or self.default_model
                 target = router.models.get(model)
                 if target is not None and target.passthrough is passthrough:
+                    context.target = model
                     answer = await target.pass_through(opened, model, opened.version, context)
             if answer is None:
                 dispatch = self._dispatch(opened, binding, context)
@@ -150,6 +151,7 @@ class RequestProcessor:
                     if plan.placement is not None and response.outputs:
                         plan.placement.fill(response)
                     response.model = plan.request.model
+                    context.version = response.version
                     try:
                         answer = encode(plan.form, response)
                     except OffloadRequired as required:
@@ -239,7 +241,10 @@ class RequestProcessor:
             except OffloadRequired as required:
                 encode = dispatch.opened.action.encode
                 answer = await required.offloader.run(self.limits, encode, plan.form, response)
-            dispatch.context.timings["encode"] = time.monotonic_ns() - answered
+            context = dispatch.context
+            context.version = response.version
+            context.ended["encode"] = ended = time.monotonic_ns()
+            context.timings["encode"] = ended - answered
         except BaseException as failure:
             if observation is not None:
                 observation.end(failure)
@@ -315,6 +320,7 @@ class RequestProcessor:
         spent = time.monotonic_ns() - began
         self.service.counted.setdefault(opened.action.operation.value, Duration()).add(spent)
         context.timings["exec"] = spent
+        context.ended["exec"] = began + spent
         return answer
 
     def _unnamed(self) -> InferenceError:

@@ -20,7 +20,7 @@ from interlingua.runtime.upstream.pool.member import Member
 from interlingua.runtime.upstream.pool.names import HostNames
 from interlingua.runtime.upstream.pool.probes import Probe, Probes
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
-from interlingua.schemas import ErrorCode, InferenceError, InferRequest, unavailable
+from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -164,23 +164,23 @@ class Pool:
 
 class Attempt:
     """One request, tried at one server after the other: enter it to get a client, again and again until the
-    block ends with a result or an exception. ``request`` is the inference to send, if it is decoded; any
-    other has the ``pins`` of its context. ``harmless``: repeating it changes nothing. The block suppresses
+    block ends with a result or an exception. ``request`` is the inference to send, if it is decoded, else
+    ``context`` is its context. ``harmless``: repeating it changes nothing. The block suppresses
     ``ConnectionFailedError`` if another server may be tried. Entering raises the last such error if no server
     is left, UNAVAILABLE if none takes a request."""
 
-    __slots__ = ("_failure", "_harmless", "_pins", "_pool", "_request", "_trial", "_tried", "member")
+    __slots__ = ("_context", "_failure", "_harmless", "_pool", "_request", "_trial", "_tried", "member")
 
     def __init__(
         self,
         pool: Pool,
         request: InferRequest | None = None,
         harmless: bool = False,
-        pins: dict[object, object] | None = None,
+        context: Context | None = None,
     ) -> None:
         self._pool = pool
         self._request = request if request is not None and request.sequence is not None else None
-        self._pins = pins if request is None else request.context.pins
+        self._context = context if request is None else request.context
         self._harmless = harmless
         self._tried: tuple[Member, ...] = ()
         self._failure: InferenceError | None = None
@@ -188,11 +188,11 @@ class Attempt:
         self._trial = False
 
     def __enter__(self) -> Any:
-        pool, request = self._pool, self._request
+        pool, request, context = self._pool, self._request, self._context
         if request is not None:
             member = pool.home(request, self._tried)
-        elif self._pins is not None:
-            member = pool.pinned(self._pins, self._tried)
+        elif context is not None and context.pins is not None:
+            member = pool.pinned(context.pins, self._tried)
         elif len(pool.members) == 1 and not self._tried and not pool.members[0].open:
             member = pool.members[0]  # Pool.choose, inlined
         else:
@@ -200,6 +200,8 @@ class Attempt:
         if member is None:
             raise self._failure or unavailable(self._why_unavailable())
         self.member = member
+        if context is not None:
+            context.upstream = member.url
         member.running += 1
         member.requests += 1
         self._trial = member.open
