@@ -5,9 +5,9 @@ upstreams for their metadata."""
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interlingua.translator.cli.arguments import RefusedError, positive
@@ -46,23 +46,27 @@ def _look(arguments: argparse.Namespace, config: Config) -> int:
     import orjson
 
     from interlingua.protocols.transport import loop
-    from interlingua.translator.config.document import ConfigError, Document, Problem, dotted
+    from interlingua.translator.config.composition import ComposedFile
+    from interlingua.translator.config.document import Problem, dotted
     from interlingua.translator.config.exposure import exposed
     from interlingua.translator.probe.models import unloadable
     from interlingua.translator.probe.upstreams import probe
 
-    read = Document(Path(arguments.config).read_text(encoding="utf-8"), arguments.config)
+    read = ComposedFile.of_file(arguments.config, os.environ)
 
     def problems_of(faults: Iterable[tuple[tuple[str | int, ...], str]]) -> list[Problem]:
-        found = [Problem(read.line(path), path, text) for path, text in faults]
+        found = [read.problem(path, text) for path, text in faults]
         return sorted(found, key=lambda problem: problem.line)
 
     def as_json(problems: list[Problem]) -> list[dict[str, Any]]:
-        return [{"line": each.line, "key": dotted(each.path), "text": each.text} for each in problems]
+        return [
+            {"file": each.source, "line": each.line, "key": dotted(each.path), "text": each.text}
+            for each in problems
+        ]
 
     if not arguments.json and (warnings := problems_of(exposed(config))):
         sys.stdout.flush()
-        sys.stderr.write(f"{ConfigError(arguments.config, warnings)}\n")
+        sys.stderr.write(f"{read.error(warnings)}\n")
     wrong = problems_of(loop.run(unloadable(config, load=arguments.load)))
     models = as_json(wrong)
     found = loop.run(probe(config, arguments.timeout_secs)) if arguments.probe else []
@@ -89,7 +93,7 @@ def _look(arguments: argparse.Namespace, config: Config) -> int:
     wrong += [problem for server in found for problem in problems[id(server)]]
     if wrong and not arguments.json:
         sys.stdout.flush()
-        sys.stderr.write(f"{ConfigError(arguments.config, wrong)}\n")
+        sys.stderr.write(f"{read.error(wrong)}\n")
     return 1 if wrong else 0
 
 

@@ -5,12 +5,14 @@ its mapping. ``options`` defines the keys."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from interlingua.translator.config.environment import substituted
 
 Path = tuple[str | int, ...]
 """The way to a value from the top of the document: keys, and indices into lists."""
@@ -18,30 +20,35 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One error; ``line`` counts from 1, 0 is the file as a whole."""
+    """One error; ``line`` counts from 1, 0 is the file as a whole. ``source`` is the file, if it is another
+    than that of the error."""
 
     line: int
     path: Path
     text: str
+    source: str = ""
 
 
 class ConfigError(Exception):
-    """An invalid configuration. ``lines`` has one entry per problem, in the order of the file:
-    ``file:line: path.to.key: text``."""
+    """An invalid configuration. ``lines`` has one entry per problem, in the order of the file and then of the
+    others: ``file:line: path.to.key: text``."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        files = list(dict.fromkeys((source, *(problem.source or source for problem in problems))))
         # problems of one line keep the order in which they were found
-        ordered = sorted(problems, key=lambda problem: problem.line)
-        self.lines = [_line(source, problem) for problem in ordered]
+        ordered = sorted(problems, key=lambda each: (files.index(each.source or source), each.line))
+        self.lines = [_line(problem.source or source, problem) for problem in ordered]
         super().__init__("\n".join(self.lines))
 
 
 class Document:
-    """A YAML document: its ``data``, and the ``problems`` that still allow to read it. Raises ``ConfigError``
-    if it is not YAML, has several documents or a value that contains itself."""
+    """A YAML document: its ``data``, and the ``problems`` that still allow to read it. Values refer to the
+    variables of ``environment``, if that is present. Raises ``ConfigError`` if it is not YAML, has several
+    documents or a value that contains itself."""
 
-    def __init__(self, text: str, source: str) -> None:
-        self._source = source
+    def __init__(self, text: str, source: str, environment: Mapping[str, str] | None = None) -> None:
+        self.source = source
+        self._environment = environment
         self.problems: list[Problem] = []
         self._seen: dict[Node, Any] = {}
         try:
@@ -88,7 +95,7 @@ class Document:
         elif isinstance(node, SequenceNode):
             value = tuple(self._value(item, (*path, index)) for index, item in enumerate(node.value))
         else:
-            value = self._scalar(node)
+            value = self._scalar(node, path)
         self._seen[node] = value
         return value
 
@@ -107,18 +114,32 @@ class Document:
         self._loader.flatten_mapping(node)
         return {key.value: self._value(value, (*path, key.value)) for key, value in node.value}
 
-    def _scalar(self, node: Node) -> Any:
+    def _scalar(self, node: Node, path: Path) -> Any:
+        if self._environment is not None and "$" in node.value:
+            node = self._substituted(node, path, self._environment)
         try:
             return self._loader.construct_object(node)
         except ValueError as error:  # looks like a date or a number and is none
             raise self._unreadable(f"'{node.value}': {error}", node.start_mark) from error
 
+    def _substituted(self, node: Node, path: Path, environment: Mapping[str, str]) -> Node:
+        """A scalar with the values of its variables. Without quotes it has the type of the result."""
+        try:
+            text = substituted(node.value, environment)
+        except ValueError as error:
+            self._problem(node.start_mark.line + 1, path, str(error))
+            return ScalarNode("tag:yaml.org,2002:null", "", node.start_mark, node.end_mark)
+        resolve: Any = self._loader.resolve
+        quoted = isinstance(node, ScalarNode) and node.style is not None
+        tag = node.tag if quoted else resolve(ScalarNode, text, (True, False))
+        return ScalarNode(tag, text, node.start_mark, node.end_mark)
+
     def _problem(self, line: int, path: Path, text: str) -> None:
-        self.problems.append(Problem(line, path, text))
+        self.problems.append(Problem(line, path, text, self.source))
 
     def _unreadable(self, text: str, mark: yaml.Mark | None) -> ConfigError:
         line = 0 if mark is None else mark.line + 1
-        return ConfigError(self._source, [*self.problems, Problem(line, (), f"not valid YAML: {text}")])
+        return ConfigError(self.source, [*self.problems, Problem(line, (), f"not valid YAML: {text}")])
 
 
 _UNFINISHED = object()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -9,48 +10,51 @@ from pydantic_core import ErrorDetails
 
 from interlingua.translator.config import document, wording
 from interlingua.translator.config.collisions import collisions
+from interlingua.translator.config.composition import ComposedFile
 from interlingua.translator.config.context import Installation, ValidationContext
 from interlingua.translator.config.cycles import endless
-from interlingua.translator.config.document import ConfigError, Document, Problem
+from interlingua.translator.config.document import Problem
 from interlingua.translator.config.options import Config
 from interlingua.translator.config.schema import schema, section_at
 
 
 def load(path: str | Path) -> Config:
-    """The configuration in the file at ``path``. Raises ``ConfigError``."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"not UTF-8 text: {error}"
-        raise ConfigError(str(path), [Problem(0, (), f"cannot be read: {reason}")]) from error
-    return parse(text, str(path))
+    """The configuration in the file at ``path`` and in those that it includes, with the variables of the
+    environment. Raises ``ConfigError``."""
+    return _validated(ComposedFile.of_file(path, os.environ), None)
 
 
 def parse(text: str, source: str = "config", installation: Installation | None = None) -> Config:
     """The configuration in ``text``; ``source`` is its name in errors. ``installation`` is this program by
     default. Raises ``ConfigError``."""
-    read = Document(text, source)
+    return _validated(ComposedFile(text, source, os.environ), installation)
+
+
+def _validated(read: ComposedFile, installation: Installation | None) -> Config:
     context = ValidationContext.of(read.data, installation or Installation.present())
     problems = read.problems
+    refused = {problem.path for problem in problems}
     try:
         config = schema().model_validate(read.data, context=context)
     except ValidationError as invalid:
         for error in invalid.errors(include_url=False):
             # pydantic also reports a list as too short if it refused the entries
             if error["type"] != "too_short" or not error["input"]:
-                problems.append(_problem(read, error))
+                problem = _problem(read, error)
+                if problem.path not in refused:  # the value could not be read at all
+                    problems.append(problem)
     else:
         found = (*collisions(config), *endless(config))
-        problems += [Problem(read.line(path), path, text) for path, text in found]
+        problems += [read.problem(path, text) for path, text in found]
     if problems:
-        raise ConfigError(source, problems)
+        raise read.error(problems)
     return config
 
 
-def _problem(read: Document, details: ErrorDetails) -> Problem:
+def _problem(read: ComposedFile, details: ErrorDetails) -> Problem:
     # pydantic marks an error of the key itself so; the marker is not part of the path
     path: document.Path = tuple(part for part in details["loc"] if part != "[key]")
-    return Problem(read.line(path), path, _text(details))
+    return read.problem(path, _text(details))
 
 
 def _text(details: ErrorDetails) -> str:

@@ -392,6 +392,9 @@ class Config(Section):
     """Rules that send requests to another model than they name."""
     tap: TapOptions | None = None
     """A recording of requests and their answers. The default is none."""
+    include: tuple[Text, ...] = ()
+    """Further files of the configuration; a relative path starts at the folder of the including file. Lists
+    append, mappings merge, and any other key may be in one file only."""
 
 
 def _over_http_or_grpc(value: str | None, info: ValidationInfo) -> str | None:
