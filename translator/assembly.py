@@ -21,7 +21,7 @@ from interlingua.protocols.transport.descriptors import client_ceiling
 from interlingua.protocols.transport.load import ListenerLoad, Load
 from interlingua.protocols.transport.reach import unreachable
 from interlingua.protocols.transport.resolve import is_name, resolve
-from interlingua.protocols.transport.tls import TlsContext
+from interlingua.protocols.transport.tls import ALPN, TlsContext
 from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import (
@@ -73,9 +73,6 @@ from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.settings import LogBook
 
 C = TypeVar("C", bound=KnownModels, covariant=True)
-
-_ALPN = {"http": ("http/1.1",), "grpc": ("h2",)}
-"""What clients of each transport offer in ALPN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +130,7 @@ class Assembly:
             authorization=self._authorization(listener),
             load=self._load(listener),
             limits=decoding_limits(listener),
+            by_transport=listener.transport == "any",
         )
         self.request_metrics.append(pipeline.request_metrics)
         self.loads.append(pipeline.load)
@@ -389,7 +387,9 @@ def _tls(options: UpstreamOptions) -> TlsContext | None:
     """TLS to a server. Raises ``OSError`` for files that are not usable."""
     if options.tls is None:
         return None
-    return TlsContext(options.tls.build(_ALPN.get(options.transport, ())))
+    # bRPC is baidu_std here, which has no protocol of ALPN
+    protocols = () if options.transport == "brpc" else ALPN.get(options.transport, ())
+    return TlsContext(options.tls.build(protocols))
 
 
 def _gate(options: UpstreamOptions) -> Gate | None:

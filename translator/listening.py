@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.listener import Listener
 from interlingua.protocols.transport.servers import SERVERS, Server, ServerSettings
-from interlingua.protocols.transport.tls import TlsContext
+from interlingua.protocols.transport.tls import ALPN, TlsContext
 from interlingua.translator.assembly import Assembly, decoding_limits
 from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.options import ListenerOptions
 from interlingua.translator.config.tls import ListenerTlsOptions
-
-PROTOCOLS: Mapping[str, tuple[str, ...]] = {
-    "http": ("http/1.1",),
-    "grpc": ("h2",),
-    "brpc": ("h2", "http/1.1"),
-    "tcp": (),
-}
-"""What ALPN offers on a listener of each transport; clients of baidu_std and of framed messages send none."""
 
 
 def server_of(assembly: Assembly, options: ListenerOptions, place: Address | Listener) -> Server:
@@ -30,7 +22,8 @@ def server_of(assembly: Assembly, options: ListenerOptions, place: Address | Lis
     if not isinstance(place, Listener):
         place = Listener(place)
     place.trusts = pipeline.authorization.trusts if options.proxy_protocol else None
-    place.tls = tls_of(options.tls, options.transport)
+    tls, mixed = tls_of(options.tls, options.transport), options.transport == "any"
+    place.tls = None if mixed else tls
     settings = ServerSettings(
         options.max_request_bytes,
         options.max_response_bytes,
@@ -41,6 +34,8 @@ def server_of(assembly: Assembly, options: ListenerOptions, place: Address | Lis
         decoding_limits(options),
         options.timeouts,
         options.http2.build(),
+        tls if mixed else None,
+        options.tls is None or options.tls.client != "require",
     )
     return SERVERS[options.transport](pipeline.handlers, place, settings)
 
@@ -48,7 +43,7 @@ def server_of(assembly: Assembly, options: ListenerOptions, place: Address | Lis
 def tls_of(options: ListenerTlsOptions | None, transport: str) -> TlsContext | None:
     """TLS of a listener, or of the admin address, whose transport is http. Raises ``OSError`` for files that
     are not usable."""
-    return None if options is None else TlsContext(options.build(PROTOCOLS[transport]))
+    return None if options is None else TlsContext(options.build(ALPN.get(transport, ())))
 
 
 async def stopped(servers: Sequence[Server], grace: float, hurry: asyncio.Future[None]) -> int:

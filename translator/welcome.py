@@ -7,10 +7,12 @@ import shlex
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from itertools import product
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address
 from interlingua.translator.config.options import Config, ListenerOptions
+from interlingua.translator.config.values import carried
 
 Bound = Sequence[tuple[ListenerOptions, Address]]
 
@@ -31,12 +33,14 @@ def welcome(
     for options, address in listening:
         default = options.default_model or config.default_model
         model = _first((*((default,) if default else ()), *config.models, *models), failed)
-        place = f"{options.transport}+unix" if address.path else options.transport
-        for dialect in options.dialects:
-            lines.append(f"  {dialect:10} {options.transport:5} {address}")
+        for dialect, transport in product(options.dialects, carried(options.transport)):
+            if transport not in DIALECTS[dialect].bindings:
+                continue
+            place = f"{transport}+unix" if address.path else transport
+            lines.append(f"  {dialect:10} {transport:5} {address}")
             line = DIALECTS[dialect].manifest.examples.get(place, "")
             # a message over tcp names no model: the default one answers
-            unanswered = default in failed if options.transport == "tcp" else not model and "{model}" in line
+            unanswered = default in failed if transport == "tcp" else not model and "{model}" in line
             if line and not unanswered:
                 lines.append(
                     "      " + line.format(python=python, url=address, path=address.path, model=model)

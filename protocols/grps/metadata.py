@@ -180,15 +180,19 @@ def _server(listeners: Iterable[ListenerAddress], options: PredictOptions) -> Do
     }
 
 
+_TRANSPORTS = ("http", "grpc", "brpc")
+
+
 def _interface(listeners: Iterable[ListenerAddress], options: PredictOptions) -> Document:
     """The first address of each transport, without unix sockets, which this layout lacks."""
     places: dict[str, tuple[str, str]] = {}
     for each in listeners:
         host, _, port = each.address.rpartition(":")
         if "grps" in each.dialects and not each.address.startswith("unix:"):
-            places.setdefault(each.transport, (host, port))
+            for transport in _TRANSPORTS if each.transport == "any" else (each.transport,):
+                places.setdefault(transport, (host, port))
     # in the original's order: "http,rpc"
-    carried = sorted(places, key=("http", "grpc", "brpc").index)
+    carried = sorted(places, key=_TRANSPORTS.index)
     document: dict[str, Any] = {
         "framework": "+".join(carried) or None,
         "host": places[carried[0]][0] if carried else None,

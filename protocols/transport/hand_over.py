@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 
 def hand_over(transport: asyncio.Transport, connection: asyncio.BaseProtocol, data: bytes) -> None:
@@ -11,16 +12,20 @@ def hand_over(transport: asyncio.Transport, connection: asyncio.BaseProtocol, da
     transport.set_protocol(connection)
     transport.resume_reading()
     connection.connection_made(transport)
-    if not data:
-        return
-    if not isinstance(connection, asyncio.BufferedProtocol):
-        assert isinstance(connection, asyncio.Protocol), "a protocol of streams"  # noqa: S101
+    if data:
+        feed(transport, connection, data)
+
+
+def feed(transport: asyncio.Transport, connection: asyncio.BaseProtocol, data: bytes) -> None:
+    """Give ``connection``, the protocol of ``transport``, the ``data`` that have arrived, at least a byte."""
+    if isinstance(connection, asyncio.Protocol):
         connection.data_received(data)
         return
-    left = memoryview(data)
+    # uvloop's protocol of TLS has the methods of this class, and not the class
+    buffered, left = cast("asyncio.BufferedProtocol", connection), memoryview(data)
     while left and not transport.is_closing():
-        space = memoryview(connection.get_buffer(len(left)))
+        space = memoryview(buffered.get_buffer(len(left)))
         count = min(len(space), len(left))
         space[:count] = left[:count]
-        connection.buffer_updated(count)
+        buffered.buffer_updated(count)
         left = left[count:]

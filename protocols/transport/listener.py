@@ -59,11 +59,12 @@ C = TypeVar("C", bound=Accepted)
 
 
 class ConnectionSet(Generic[C]):
-    """The open connections of a listener and the requests in flight. Connections add and remove both, and
-    call :meth:`changed` after removing a request."""
+    """The open connections of a listener that speak ``protocol``, and the requests in flight. Connections add
+    and remove both, and call :meth:`changed` after removing a request."""
 
-    def __init__(self, load: ListenerLoad | None = None) -> None:
+    def __init__(self, load: ListenerLoad | None = None, protocol: str = "") -> None:
         self.load = ListenerLoad() if load is None else load
+        self._protocol = protocol
         self.open: set[C] = set()
         self.in_flight: set[object] = set()
         """One member for each request in flight; a request may outlive its connection."""
@@ -76,6 +77,7 @@ class ConnectionSet(Generic[C]):
         if self.load.evicts:
             self._make_room()
         if self.load.admit(transport):
+            self.load.protocols[self._protocol] += 1
             self.open.add(connection)
             if self.load.evicts:
                 self._oldest_first[connection] = transport
@@ -85,6 +87,7 @@ class ConnectionSet(Generic[C]):
         if connection in self.open:
             self.open.remove(connection)
             self._oldest_first.pop(connection, None)
+            self.load.protocols[self._protocol] -= 1
             self.load.release(transport)
         self.changed()
 

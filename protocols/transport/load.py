@@ -46,7 +46,8 @@ class Load:
 
 
 class ListenerLoad(Load):
-    """The load of one listener, a part of ``total``. ``refused`` counts what was refused by reason: the name
+    """The load of one listener, a part of ``total``. ``protocols`` counts its open connections by protocol,
+    ``any`` before that is known. ``refused`` counts what was refused by reason: the name
     of the option, or ``descriptors`` for connections whose file descriptor is ``ceiling`` or above.
     ``evicts``: above ``max_connections`` the oldest connection is closed instead of the new one."""
 
@@ -61,6 +62,7 @@ class ListenerLoad(Load):
         "listener",
         "max_connections",
         "max_connections_per_address",
+        "protocols",
         "refused",
         "total",
     )
@@ -85,6 +87,7 @@ class ListenerLoad(Load):
         self.evicts = evicts
         self.connections = 0
         self.allocate = self.total.allocate
+        self.protocols: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self._addresses: Counter[str] = Counter()
         self._ceiling = ceiling

@@ -8,14 +8,16 @@ from functools import partial
 from typing import Any, Literal, Protocol
 
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.any.server import AnyServer
 from interlingua.protocols.transport.brpc.server import BrpcServer
 from interlingua.protocols.transport.framed.server import FramedServer
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
 from interlingua.protocols.transport.http.server import HttpServer
-from interlingua.protocols.transport.listener import Listener
+from interlingua.protocols.transport.listener import Listener, listener_at
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from interlingua.protocols.transport.tls import TlsContext
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 Handlers = Mapping[str, Any]
@@ -34,7 +36,8 @@ class Server(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The options of a listener; each transport has its own use for them."""
+    """The options of a listener; each transport has its own use for them. ``tls`` is for connections of a
+    port of any protocol that begin with a handshake; without ``plain`` all have to."""
 
     max_request_bytes: int
     max_response_bytes: int | None = None
@@ -45,6 +48,8 @@ class ServerSettings:
     limits: DecodingLimits = DEFAULT_LIMITS
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     http2: Http2Options = DEFAULT_OPTIONS
+    tls: TlsContext | None = None
+    plain: bool = True
 
 
 def _http(handlers: Handlers, address: Address | Listener, settings: ServerSettings) -> Server:
@@ -78,11 +83,13 @@ def _grpc(handlers: Handlers, address: Address | Listener, settings: ServerSetti
     )
 
 
-def _brpc(handlers: Handlers, address: Address | Listener, settings: ServerSettings) -> Server:
+def _brpc(
+    handlers: Handlers, address: Address | Listener, settings: ServerSettings, port: str = "brpc/"
+) -> BrpcServer:
     return BrpcServer(
         handlers["brpc"],
-        handlers["brpc/http"],
-        handlers["brpc/grpc"],
+        handlers[f"{port}http"],
+        handlers[f"{port}grpc"],
         address,
         max_request_bytes=settings.max_request_bytes,
         max_response_bytes=settings.max_response_bytes,
@@ -105,9 +112,16 @@ def _tcp(handlers: Handlers, address: Address | Listener, settings: ServerSettin
     )
 
 
+def _any(handlers: Handlers, address: Address | Listener, settings: ServerSettings) -> Server:
+    listener = listener_at(address)
+    servers = _brpc(handlers, listener, settings, port="")
+    return AnyServer(servers, listener, settings.tls, plain=settings.plain)
+
+
 SERVERS: Mapping[str, Callable[[Handlers, Address | Listener, ServerSettings], Server]] = {
     "http": _http,
     "grpc": _grpc,
     "brpc": _brpc,
     "tcp": _tcp,
+    "any": _any,
 }

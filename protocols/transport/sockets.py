@@ -117,6 +117,11 @@ def set_client(transport: asyncio.BaseTransport, client: tuple[str, int]) -> Non
     _CLIENTS[_connection(transport)] = client
 
 
+def reported_client(transport: asyncio.BaseTransport) -> tuple[str, int] | None:
+    """The client that the proxy has reported whose connection it is; None without a proxy."""
+    return _CLIENTS.get(_connection(transport))
+
+
 def client_name(transport: asyncio.BaseTransport) -> object:
     """The name of the client's socket: a tuple of host and port, or something else on a unix socket."""
     return _CLIENTS.get(_connection(transport)) or transport.get_extra_info("peername")

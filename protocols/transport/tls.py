@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Literal
@@ -18,6 +18,15 @@ CHECK_SECS = 1.0
 """How often the files are looked at, when connections come."""
 
 Version = Literal["1.2", "1.3"]
+
+ALPN: Mapping[str, tuple[str, ...]] = {
+    "http": ("http/1.1",),
+    "grpc": ("h2",),
+    "brpc": ("h2", "http/1.1"),
+    "any": ("h2", "http/1.1"),
+}
+"""The protocols of ALPN that each transport carries (RFC 7301), the preferred one first. baidu_std and framed
+messages have none."""
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENTS = {"none": ssl.CERT_NONE, "request": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}

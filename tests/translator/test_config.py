@@ -702,7 +702,7 @@ def test_an_error_in_merged_keys_is_reported_at_its_place() -> None:
           - <<: *http
             listen: ":0"
         """
-    wrong = "unknown value 'htpt'; did you mean 'http'? (allowed: http, grpc, brpc, tcp)"
+    wrong = "unknown value 'htpt'; did you mean 'http'? (allowed: http, grpc, brpc, tcp, any)"
     assert errors(text) == [
         f"c.yaml:4: listeners[0].transport: {wrong}",
         f"c.yaml:4: listeners[1].transport: {wrong}",

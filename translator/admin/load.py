@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.schemas import ListenerAddress
@@ -15,7 +15,11 @@ def families(listening: Sequence[tuple[ListenerAddress, ListenerLoad]]) -> Itera
         "interlingua_connections",
         "gauge",
         "Open connections of clients.",
-        [Sample(load.connections, labels) for labels, load in loads],
+        [
+            Sample(count, {**labels, "transport": protocol})
+            for labels, load in loads
+            for protocol, count in _by_protocol(labels["transport"], load)
+        ],
     )
     yield Family(
         "interlingua_inflight_bytes",
@@ -34,3 +38,8 @@ def families(listening: Sequence[tuple[ListenerAddress, ListenerLoad]]) -> Itera
             for reason, count in load.refused.items()
         ],
     )
+
+
+def _by_protocol(transport: str, load: ListenerLoad) -> Iterable[tuple[str, int]]:
+    """The connections of a listener, on a port of any transport by protocol."""
+    return load.protocols.items() if transport == "any" else ((transport, load.connections),)

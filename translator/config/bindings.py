@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from interlingua.protocols.dialect import Binding, Dialect
 from interlingua.protocols.registry import DIALECTS
 from interlingua.translator.config.options import Config, ListenerOptions
+from interlingua.translator.config.values import carried
 from interlingua.translator.config.wording import unknown
 
 
@@ -25,10 +29,15 @@ def binding_named(name: str) -> Binding:
 
 
 def bindings_of(config: Config, listener: ListenerOptions) -> tuple[Binding, ...]:
-    return tuple(_configured(config, listener, DIALECTS[name]) for name in listener.dialects)
+    return tuple(
+        chain.from_iterable(_configured(config, listener, DIALECTS[name]) for name in listener.dialects)
+    )
 
 
-def _configured(config: Config, listener: ListenerOptions, dialect: Dialect) -> Binding:
+def _configured(config: Config, listener: ListenerOptions, dialect: Dialect) -> Iterator[Binding]:
     if dialect.configure is not None:
         dialect = dialect.configure(getattr(config, dialect.name, None), listener)
-    return dialect.bindings[listener.transport].flavored(listener.flavors.get(dialect.name, ""))
+    for transport in carried(listener.transport):
+        binding = dialect.bindings.get(transport)
+        if binding is not None and binding.endpoints:
+            yield binding.flavored(listener.flavors.get(dialect.name, ""))

@@ -6,7 +6,6 @@ another endpoint. Everything else that two dialects share is an error."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
 from interlingua.protocols.dialect import (
     Binding,
@@ -24,7 +23,10 @@ from interlingua.translator.config.options import Config
 
 def collisions(config: Config) -> Iterator[tuple[Path, str]]:
     for number, listener in enumerate(config.listeners):
-        for first, second, what in _shared(bindings_of(config, listener)):
+        bindings = list(bindings_of(config, listener))
+        if listener.transport == "brpc":
+            bindings += [each for binding in bindings for each in binding.multiplexed.values()]
+        for first, second, what in _shared(bindings):
             yield ("listeners", number, "dialects"), f"'{first}' and '{second}' both answer {what}"
 
 
@@ -32,7 +34,7 @@ def _shared(bindings: Sequence[Binding]) -> Iterator[tuple[str, str, str]]:
     """The names of two dialects, and the requests that both answer."""
     owners: dict[Endpoint | str, str] = {}
     for binding in bindings:
-        for endpoint in chain(binding.endpoints, *(each.endpoints for each in binding.multiplexed.values())):
+        for endpoint in binding.endpoints:
             where = _address(endpoint)
             key = endpoint if isinstance(endpoint, HttpEndpoint) else where
             other = owners.setdefault(key, binding.dialect)
@@ -41,7 +43,8 @@ def _shared(bindings: Sequence[Binding]) -> Iterator[tuple[str, str, str]]:
     # the path * is for a dialect that has the listener to itself
     http = (each for each in owners if isinstance(each, HttpEndpoint))
     try:
-        PathTable(each for each in http if len(bindings) == 1 or each.path != "*")
+        alone = sum(binding.transport == "http" for binding in bindings) == 1
+        PathTable(each for each in http if alone or each.path != "*")
     except CollisionError as error:
         first, second = error.endpoints
         yield owners[first], owners[second], _address(second)

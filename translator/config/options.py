@@ -41,7 +41,7 @@ from interlingua.translator.config.routes import RouteOptions
 from interlingua.translator.config.server import ServerOptions
 from interlingua.translator.config.tap import TapOptions
 from interlingua.translator.config.tls import ListenerTlsOptions, UpstreamTlsOptions
-from interlingua.translator.config.values import Transport, distinct, travels
+from interlingua.translator.config.values import ListenerTransport, Transport, carried, distinct, travels
 
 Engine = Literal["native", "library"]
 
@@ -58,8 +58,14 @@ Elements = Annotated[int, Field(ge=MIN_ELEMENTS)]
 LARGEST_MESSAGE = 2**31 - 1
 """The largest message that gRPC can frame."""
 
-MAX_REQUEST_BYTES = {"http": 64 << 20, "grpc": LARGEST_MESSAGE, "brpc": 64 << 20, "tcp": 64 << 20}
-"""The default request limits: those of Triton and of bRPC over the same transport; over tcp as over http."""
+MAX_REQUEST_BYTES = {
+    "http": 64 << 20,
+    "grpc": LARGEST_MESSAGE,
+    "brpc": 64 << 20,
+    "tcp": 64 << 20,
+    "any": 64 << 20,
+}
+"""The default request limits: those of Triton and of bRPC over the same transport; else as over http."""
 
 
 class Http2ListenerOptions(Section):
@@ -98,8 +104,9 @@ class ListenerOptions(Section):
 
     listen: ListenAddress
     """`host:port`, `:port` for every interface, `[::1]:port`, or `unix:path`. Port 0 takes a free one."""
-    transport: Transport
-    """The transport of messages."""
+    transport: ListenerTransport
+    """The transport of messages. `any` is http, grpc and brpc on one port: the first bytes of a connection
+    decide."""
     dialects: tuple[KnownDialect, ...] = Field(default=None, validate_default=True)
     """The dialects to speak. The default is every dialect that the transport carries."""
     flavors: dict[str, str] = Field(default_factory=lambda: {name: known[0] for name, known in _flavors()})
@@ -116,8 +123,8 @@ class ListenerOptions(Section):
     such a proxy is the caller's. Without this option a proxy on this machine makes all its clients look
     local."""
     max_request_bytes: Bytes = Field(default=None, validate_default=True)
-    """The largest request to accept. The default is 67108864 (64 MiB) over http, brpc and tcp, 2147483647
-    over grpc."""
+    """The largest request to accept. The default is 67108864 (64 MiB) over http, brpc, tcp and any,
+    2147483647 over grpc."""
     max_response_bytes: Bytes = LARGEST_MESSAGE
     """The largest answer to send."""
     max_decompressed_bytes: Decompressed = DECODING.max_decompressed_bytes
@@ -130,8 +137,8 @@ class ListenerOptions(Section):
     BYTES elements, repeated fields in protobuf. A key, or a value that belongs to no tensor, counts as 256.
     Elements of numeric tensors in binary data do not count."""
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
-    """Over brpc: the maximum number of concurrent calls; further calls are refused with 2004. The default
-    is no limit."""
+    """Over brpc and any: the maximum number of concurrent calls; further calls are refused with 2004. The
+    default is no limit."""
     engine: Engine = "native"
     """Over http and grpc: the implementation of the protocol, this project's own or that of aiohttp and
     grpcio."""
@@ -139,13 +146,14 @@ class ListenerOptions(Section):
     """Whether connections of `trusted_proxies` begin with a header of the PROXY protocol, version 1 or 2,
     with the address of the client. Connections from other addresses have none. Only with `engine: native`."""
     tls: ListenerTlsOptions | None = None
-    """TLS, of every connection. Only with `engine: native`."""
+    """TLS, of every connection; over any of those that begin with it, unless `client` is `require`. Only with
+    `engine: native`."""
     nonfinite_json: Literal["error", "token"] = "error"
     """How to answer in JSON with NaN and infinity: with an error, or with the tokens `NaN`, `Infinity` and
     `-Infinity`, which Triton writes and strict JSON parsers refuse."""
     headers_as_parameters: HeaderPattern | None = None
-    """Over http and grpc: a regular expression. Headers of inference requests with a match in their name,
-    in any case, become parameters of the request, as with Triton's `--http-header-forward-pattern`. The
+    """Over http, grpc and any: a regular expression. Headers of inference requests with a match in their
+    name, in any case, become parameters of the request, as with Triton's `--http-header-forward-pattern`. The
     default is none."""
     max_connections: Annotated[int, Field(ge=1)] = 50000
     """The maximum number of connections. Further ones are closed at once, and so are those that would take
@@ -160,8 +168,8 @@ class ListenerOptions(Section):
     idle_timeout_secs: Seconds | None = None
     """The time without a request after which a connection closes. The default is 300, over brpc 1800."""
     header_timeout_secs: Seconds = STALL_SECS
-    """The time for the headers of a request to arrive, from their first byte; over grpc and brpc also for the
-    first bytes of a connection."""
+    """The time for the headers of a request to arrive, from their first byte; over grpc, brpc and any also
+    for the first bytes of a connection."""
     body_timeout_secs: Seconds = STALL_SECS
     """The time without a byte of a request whose body is arriving, before it is refused."""
     write_timeout_secs: Seconds = STALL_SECS
@@ -170,7 +178,7 @@ class ListenerOptions(Section):
     """The minimum rate of a request's body, and of an answer that the client reads, since it began; 0 for
     none. It counts after `body_timeout_secs` and `write_timeout_secs`."""
     http2: Http2ListenerOptions = Field(default_factory=Http2ListenerOptions)
-    """Over grpc and brpc: options of HTTP/2."""
+    """Over grpc, brpc and any: options of HTTP/2."""
 
     @property
     def timeouts(self) -> Timeouts:
@@ -193,8 +201,9 @@ class ListenerOptions(Section):
         transport = info.data.get("transport")
         return tuple(
             name
-            for name, carried in installation.serves.items()
-            if name not in installation.unlisted and (transport is None or transport in carried)
+            for name, transports in installation.serves.items()
+            if name not in installation.unlisted
+            and (transport is None or transports.intersection(carried(transport)))
         )
 
     @field_validator("dialects")
@@ -223,6 +232,8 @@ class ListenerOptions(Section):
     @field_validator("engine", "headers_as_parameters")
     @classmethod
     def _of_the_transport(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if info.data.get("transport") == "any" and value != "library":
+            return value
         return _over_http_or_grpc(value, info)
 
     @field_validator("proxy_protocol")
@@ -246,7 +257,7 @@ class ListenerOptions(Section):
     def _over_http2(cls, value: Http2ListenerOptions, info: ValidationInfo) -> Http2ListenerOptions:
         # checked only where the file has it
         transport = info.data.get("transport", "grpc")
-        if transport not in ("grpc", "brpc"):
+        if transport not in ("grpc", "brpc", "any"):
             raise ValueError(f"is for transport grpc or brpc, not {transport}")
         return value
 
@@ -254,7 +265,7 @@ class ListenerOptions(Section):
     @classmethod
     def _over_brpc(cls, value: int | None, info: ValidationInfo) -> int | None:
         transport = info.data.get("transport", "brpc")
-        if value is not None and transport != "brpc":
+        if value is not None and transport not in ("brpc", "any"):
             raise ValueError(f"is for transport brpc, not {transport}")
         return value
 

@@ -9,6 +9,15 @@ from pydantic import BeforeValidator
 from interlingua.translator.config import wording
 
 Transport = Literal["http", "grpc", "brpc", "tcp"]
+ListenerTransport = Literal["http", "grpc", "brpc", "tcp", "any"]
+
+DETECTED: tuple[Transport, ...] = ("http", "grpc", "brpc")
+"""The transports that a listener of any transport detects by the first bytes of a connection."""
+
+
+def carried(transport: str) -> tuple[str, ...]:
+    """The transports that a listener of ``transport`` carries."""
+    return DETECTED if transport == "any" else (transport,)
 
 
 def _parameter(value: Any) -> Any:
@@ -23,7 +32,12 @@ ParameterValue = Annotated[bool | int | float | str, BeforeValidator(_parameter)
 
 def travels(dialect: str, transport: str | None, carriers: frozenset[str]) -> None:
     """Refuse a dialect that ``transport``, where it is known, does not carry. Raises ``ValueError``."""
-    if transport is not None and transport not in carriers:
+    if transport is not None and not carriers.intersection(carried(transport)):
+        if transport == "any" and "tcp" in carriers:
+            raise ValueError(
+                f"dialect '{dialect}' travels over tcp alone: framed messages have no magic number, so they "
+                "need a listener of their own with transport: tcp"
+            )
         names = wording.listed(sorted(carriers))
         raise ValueError(f"dialect '{dialect}' does not travel over {transport}{names}")
 

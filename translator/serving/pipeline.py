@@ -33,7 +33,8 @@ class Pipeline:
 
     ``handlers`` has the handler of each transport, as ``protocols.transport.servers`` expects them, with
     ``brpc/http`` and ``brpc/grpc`` for the bindings that bRPC multiplexes on its port. ``request_metrics``
-    count requests by dialect and, with ``timed``, their durations; ``load`` is what the listener carries.
+    count requests by dialect, with ``by_transport`` by the names of ``bindings``, of which there are several
+    for a dialect, and, with ``timed``, their durations; ``load`` is what the listener carries.
     """
 
     def __init__(
@@ -48,23 +49,27 @@ class Pipeline:
         authorization: Authorization | None = None,
         load: ListenerLoad | None = None,
         limits: DecodingLimits = DEFAULT_LIMITS,
+        by_transport: bool = False,
     ) -> None:
         self.service = service
         self.authorization = authorization or Authorization(listener)
         self.load = ListenerLoad(listener) if load is None else load
         self.request_metrics: Metrics = {
-            binding.dialect: RequestMetrics(timed, self.load) for binding in bindings
+            binding.name if by_transport else binding.dialect: RequestMetrics(timed, self.load)
+            for binding in bindings
         }
-        handling = Handling(
-            RequestProcessor(service, listener, default_model, header_parameters, self.authorization, limits),
-            self.request_metrics,
-            max_request_bytes,
+        processor = RequestProcessor(
+            service, listener, default_model, header_parameters, self.authorization, limits
         )
         over: defaultdict[str, list[Binding]] = defaultdict(list)
         for binding in bindings:
             over[binding.transport].append(binding)
             for transport, multiplexed in binding.multiplexed.items():
                 over[f"{binding.transport}/{transport}"].append(multiplexed)
-        self.handlers: Mapping[str, Any] = {
-            place: handler(handling, over[place]) for place, handler in _HANDLERS.items()
-        }
+        self.handlers: Mapping[str, Any] = {}
+        for place, handler in _HANDLERS.items():
+            metrics = {
+                binding.dialect: self.request_metrics[binding.name if by_transport else binding.dialect]
+                for binding in over[place]
+            }
+            self.handlers[place] = handler(Handling(processor, metrics, max_request_bytes), over[place])

@@ -38,9 +38,7 @@ class RequestMetrics:
 
 def families(listening: Sequence[tuple[ListenerAddress, Mapping[str, RequestMetrics]]]) -> Iterator[Family]:
     request_metrics = [
-        ({"listener": each.address, "transport": each.transport, "dialect": dialect}, metrics)
-        for each, by_dialect in listening
-        for dialect, metrics in by_dialect.items()
+        (_labels(each, name), metrics) for each, by_name in listening for name, metrics in by_name.items()
     ]
     yield Family(
         "interlingua_requests_total",
@@ -93,6 +91,16 @@ def families(listening: Sequence[tuple[ListenerAddress, Mapping[str, RequestMetr
             for sample in latency_samples(latencies, {**labels, "stage": stage})
         ],
     )
+
+
+def _labels(listener: ListenerAddress, name: str) -> Mapping[str, str]:
+    """The labels of requests in the dialect ``name``, or of the binding ``name``, as `dialect/transport`."""
+    dialect, _, transport = name.partition("/")
+    return {
+        "listener": listener.address,
+        "transport": transport or listener.transport,
+        "dialect": dialect,
+    }
 
 
 def _operation(operation: Operation | None) -> str:

@@ -96,14 +96,14 @@ class BrpcServer:
         self.handler = handler
         self.http = NativeEngine(
             Settings(
-                BoundedHttp(http, self),
+                http if max_concurrency is None else BoundedHttp(http, self),
                 max_response_bytes=max_response_bytes,
                 timeouts=timeouts,
                 load=load,
             )
         )
         self.grpc = GrpcServer(
-            BoundedGrpc(grpc, self),
+            grpc if max_concurrency is None else BoundedGrpc(grpc, self),
             address,
             max_request_bytes=max_request_bytes,
             max_response_bytes=max_response_bytes,
@@ -117,7 +117,7 @@ class BrpcServer:
         self.max_response_bytes = max_response_bytes
         self.max_concurrency = max_concurrency
         self.timeouts = timeouts
-        self.connections: ConnectionSet[_Connection] = ConnectionSet(load)
+        self.connections: ConnectionSet[_Connection] = ConnectionSet(load, "brpc")
         self.space = shared_space()
 
     @property
@@ -127,7 +127,11 @@ class BrpcServer:
 
     async def start(self) -> Address:
         """Listen. Returns the bound address, port filled in. Raises ``OSError``."""
-        return await self._listener.start(partial(_Connection, self))
+        return await self._listener.start(self.connection)
+
+    def connection(self) -> asyncio.BaseProtocol:
+        """The protocol of a new connection."""
+        return _Connection(self)
 
     @property
     def address(self) -> Address:
@@ -137,9 +141,12 @@ class BrpcServer:
     async def stop(self, grace_secs: float) -> int:
         """Stop; returns how many calls were cut. See ``ConnectionSet.drain``. A call that still arrives is
         refused with 2003, which sends clients to another server."""
-        return await self._listener.stop(
-            self.connections.drain(grace_secs), self.http.stop(grace_secs), self.grpc.stop(grace_secs)
-        )
+        return await self._listener.stop(self.drain(grace_secs))
+
+    async def drain(self, grace_secs: float) -> int:
+        """The same for the connections alone, whose listener accepts nothing more."""
+        draining = self.connections.drain(grace_secs), self.http.stop(grace_secs), self.grpc.stop(grace_secs)
+        return sum(await asyncio.gather(*draining))
 
 
 class _Connection(SharedReceiver):
@@ -247,10 +254,8 @@ class _Connection(SharedReceiver):
             self._stall.close()
         else:
             self._leave()
-            if protocol == "http":
-                hand_over(self._transport, self._server.http.connection(), data)
-            else:
-                self._server.grpc.adopt(self._transport, data)
+            server = self._server.http if protocol == "http" else self._server.grpc
+            hand_over(self._transport, server.connection(), data)
 
     def _go_on(self) -> None:
         """It is this connection's turn again."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from functools import partial
 from time import monotonic
 from typing import cast
 from urllib.parse import quote
@@ -24,7 +23,6 @@ from interlingua.protocols.transport.h2.hpack import FieldLines
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
 from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
-from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.listener import ConnectionSet, Listener, listener_at
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
@@ -68,13 +66,13 @@ class GrpcServer:
         self.limits = limits
         self.timeouts = timeouts
         self.http2 = http2
-        self.connections: ConnectionSet[_Connection] = ConnectionSet(load)
+        self.connections: ConnectionSet[_Connection] = ConnectionSet(load, "h2")
         self.sweep = Sweep(self.connections.open, timeouts)
         self.space = shared_space()
 
     async def start(self) -> Address:
         """Listen. Returns the bound address, port filled in. Raises ``OSError``."""
-        return await self._listener.start(partial(_Connection, self, asyncio.get_running_loop()))
+        return await self._listener.start(self.connection)
 
     @property
     def address(self) -> Address:
@@ -86,9 +84,9 @@ class GrpcServer:
         """The number of calls in flight."""
         return len(self.connections.in_flight)
 
-    def adopt(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Take over a connection of another server on which ``data`` has already arrived."""
-        hand_over(transport, _Connection(self, asyncio.get_running_loop()), data)
+    def connection(self) -> asyncio.BaseProtocol:
+        """The protocol of a new connection."""
+        return _Connection(self, asyncio.get_running_loop())
 
     async def stop(self, grace_secs: float) -> int:
         """Stop; returns how many calls were cut. See ``ConnectionSet.drain``. Clients of calls that are cut

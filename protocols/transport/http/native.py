@@ -15,7 +15,7 @@ class NativeEngine:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._connections: ConnectionSet[HttpConnection] = ConnectionSet(settings.load)
+        self._connections: ConnectionSet[HttpConnection] = ConnectionSet(settings.load, "http")
         self._sweep = Sweep(self._connections.open, settings.timeouts)
 
     @property
