@@ -72,6 +72,55 @@ def test_exceptions_cannot_forge_a_line(capsys: pytest.CaptureFixture[str], host
     assert all(each.isprintable() and each.startswith("  ") for each in trace)
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://ann:s3cr3t@host:1/v2 refused", "https://[redacted]@host:1/v2 refused"),
+        ("https://s3cr3t@host/ refused", "https://[redacted]@host/ refused"),
+        ("Authorization: Bearer s3cr3t.x-y_z==", "Authorization: Bearer [redacted]"),
+        ("{'authorization': 'Basic czNjcjN0OnM='}", "{'authorization': 'Basic [redacted]'}"),
+        ("no key bearer s3cr3ts3cr3t here", "no key bearer [redacted] here"),
+        ("x-api-key=s3cr3t, x=1", "x-api-key=[redacted], x=1"),
+        ("POST /v2?token=s3cr3t&x=1", "POST /v2?token=[redacted]&x=1"),
+        ("password: s3cr3t", "password: [redacted]"),
+    ],
+)
+def test_lines_have_no_credentials(
+    capsys: pytest.CaptureFixture[str], form: Literal["text", "json"], text: str, shown: str
+) -> None:
+    try:
+        raise ValueError(text)
+    except ValueError as error:
+        facts = {"reason": error, "list": [text], "field": text}
+        line = written(capsys, form, "failed: %s", text, exc_info=True, extra={"facts": facts})
+    assert "s3cr3t" not in line and "czNjcjN0" not in line
+    assert line.count(shown) == 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "unexpected token 'x' at 3",
+        "basic auth",
+        "http://host:1/path?x=a@b",
+        "a:b@c",
+        "the token of bearer x is old",
+    ],
+)
+def test_what_is_no_credential_stays(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    assert written(capsys, "text", text).endswith(f"warning {text}")
+
+
+def test_long_lines_of_json_are_shortened(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {"names": ["é" * 100] * 100, "reason": "begin" + "x" * 9000 + "end", "count": 3}
+    line = written(capsys, "json", "failed", extra={"facts": facts})
+    assert len(line.encode()) < 4096
+    found = json.loads(line)
+    assert (found["event"], found["count"]) == ("failed", 3)
+    assert found["reason"].startswith("beginx") and found["reason"].endswith("xend")
+
+
 def test_usual_text_stays(capsys: pytest.CaptureFixture[str]) -> None:
     line = written(capsys, "text", "loaded", extra={"facts": {"model": "modèle 模型", "count": 3}})
     assert line.endswith(" warning loaded model=modèle 模型 count=3")

@@ -1,0 +1,51 @@
+"""Where the lines of a log go: a stream of this process or a file, which other processes write to as well."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import threading
+from collections.abc import Iterable
+from typing import TextIO
+
+from interlingua.translator.logs.rendering import LINE_BYTES
+
+
+class Output:
+    """Writes whole lines to ``stream``. Lines of several processes do not mix: up to ``LINE_BYTES`` are
+    written at once."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        try:
+            self._descriptor: int | None = stream.fileno()
+        except (OSError, io.UnsupportedOperation):
+            self._descriptor = None
+
+    def write(self, lines: Iterable[str]) -> None:
+        """Write ``lines``, each without its end. Raises ``OSError``."""
+        with self._lock:
+            if self._descriptor is None:
+                self._stream.write("".join([f"{line}\n" for line in lines]))
+                self._stream.flush()
+                return
+            pending = b""
+            for line in lines:
+                encoded = f"{line}\n".encode(errors="backslashreplace")
+                if pending and len(pending) + len(encoded) > LINE_BYTES:
+                    _write(self._descriptor, pending)
+                    pending = b""
+                pending += encoded
+            if pending:
+                _write(self._descriptor, pending)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            # another process has made the terminal or the pipe non-blocking
+            select.select((), (descriptor,), ())
