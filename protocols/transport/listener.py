@@ -2,6 +2,9 @@
 
 Stopping has three phases. Drain: nothing more is accepted, running requests are answered, and idle
 connections close. Cut: what still runs after the grace period ends. Abort: sockets that are still open close.
+
+A server whose successor accepts from the same socket retires first: nothing more is accepted, and clients
+move to new connections, without losing a request that is on its way.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.listening_socket import ListeningSocket
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import ProxiedConnection, Trusts
-from interlingua.protocols.transport.sockets import BACKLOG, SocketFile, bound, listen
+from interlingua.protocols.transport.sockets import BACKLOG
 from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.transport.tls_server import TlsServer
 
@@ -68,7 +72,7 @@ class ConnectionSet(Generic[C]):
         self.open: set[C] = set()
         self.in_flight: set[object] = set()
         """One member for each request in flight; a request may outlive its connection."""
-        self.stopping = False
+        self.stopping = self.retiring = False
         self._oldest_first: dict[C, asyncio.BaseTransport] = {}  # if the load evicts
         self._empty = asyncio.Event()
 
@@ -106,10 +110,15 @@ class ConnectionSet(Generic[C]):
         if self.stopping and not self.open and not self.in_flight:
             self._empty.set()
 
+    def retire(self) -> None:
+        """Have clients open new connections, to a successor. Idle connections stay open until :meth:`drain`:
+        where a protocol cannot announce their end, a request may be on its way."""
+        self.stopping = self.retiring = True
+
     async def drain(self, grace_secs: float) -> int:
         """Drain for ``grace_secs``, cut, abort. Returns the number of requests cut; an answer that its client
         has not read counts as one."""
-        self.stopping = True
+        self.stopping, self.retiring = True, False
         for _ in range(_READING_TURNS):
             await asyncio.sleep(0)
         for connection in tuple(self.open):
@@ -136,23 +145,29 @@ class ConnectionSet(Generic[C]):
 class Listener:
     """A listening socket. Start it once, stop it once. Connections of proxies that ``trusts`` trusts begin
     with a header of the PROXY protocol; without ``trusts`` none does. With ``tls`` all of them go on with
-    TLS."""
+    TLS. ``socket`` listens already."""
 
-    def __init__(self, address: Address, trusts: Trusts | None = None, tls: TlsContext | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        trusts: Trusts | None = None,
+        tls: TlsContext | None = None,
+        socket: ListeningSocket | None = None,
+    ) -> None:
         self.address = address
         self.trusts = trusts
         self.tls = tls
         self._tls_server: TlsServer | None = None
         self._waiting: set[ProxiedConnection] = set()
         self._server: asyncio.Server | None = None
-        self._file: SocketFile | None = None
+        self.socket = socket
 
     async def start(self, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
         """Listen; ``accept`` makes the protocol of a connection. Returns the bound address, port filled in.
         Raises ``OSError``."""
-        sock = listen(self.address)
-        self.address = bound(sock)
-        self._file = SocketFile(self.address)
+        if self.socket is None:
+            self.socket = ListeningSocket.open(self.address)
+        self.address, sock = self.socket.address, self.socket.sock
         if self.tls is not None:
             self._tls_server = TlsServer(self.tls, accept, self.trusts)
             self._tls_server.listen(sock)
@@ -174,11 +189,17 @@ class Listener:
         """The listening sockets."""
         return () if self._server is None else self._server.sockets
 
+    def retire(self) -> None:
+        """Accept nothing more; connections whose TLS handshake or header of a proxy is not complete go on."""
+        if self._server is not None:
+            self._server.close()
+        if self._tls_server is not None:
+            self._tls_server.retire()
+
     async def stop(self, *draining: Awaitable[int]) -> int:
         """Accept nothing more, and await ``draining``, each of which returns how many requests it cut.
         Returns their sum."""
-        if self._server is not None:
-            self._server.close()
+        self.retire()
         if self._tls_server is not None:
             self._tls_server.stop()
         for connection in tuple(self._waiting):
@@ -188,8 +209,8 @@ class Listener:
             _log.warning(
                 "requests cut on listener", extra={"facts": {"address": str(self.address), "count": cut}}
             )
-        if self._file is not None:
-            self._file.remove()
+        if self.socket is not None:
+            self.socket.remove_file()
         return cut
 
 

@@ -30,6 +30,9 @@ class Server(Protocol):
     async def start(self) -> Address:
         """Listen. Returns the bound address, port filled in. Raises ``OSError``."""
 
+    def retire(self) -> None:
+        """Accept nothing more, and have clients move to a successor. See ``ConnectionSet.retire``."""
+
     async def stop(self, grace_secs: float) -> int:
         """Stop; returns how many requests were cut. See ``ConnectionSet.drain``."""
 

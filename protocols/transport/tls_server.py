@@ -61,14 +61,18 @@ class TlsServer:
         self._sock = sock
         self._loop.add_reader(sock, self._take)
 
-    def stop(self) -> None:
-        """Accept nothing more; handshakes end."""
+    def retire(self) -> None:
+        """Accept nothing more; handshakes go on."""
         if self._again is not None:
             self._again.cancel()
         if self._sock is not None:
             self._loop.remove_reader(self._sock)
             self._sock.close()
             self._sock = None
+
+    def stop(self) -> None:
+        """Accept nothing more; handshakes end."""
+        self.retire()
         for task in self._tasks:
             task.cancel()
 

@@ -64,6 +64,12 @@ class AnyServer:
         """The number of calls and requests in flight."""
         return self._servers.at_work
 
+    def retire(self) -> None:
+        """Accept nothing more. See the servers of the protocols."""
+        self._listener.retire()
+        self.connections.retire()
+        self._servers.retire_connections()
+
     async def stop(self, grace_secs: float) -> int:
         """Stop; returns how many requests were cut. See ``ConnectionSet.drain``."""
         return await self._listener.stop(self.connections.drain(grace_secs), self._servers.drain(grace_secs))

@@ -138,6 +138,18 @@ class BrpcServer:
         """Where it listens."""
         return self._listener.address
 
+    def retire(self) -> None:
+        """Accept nothing more. Further calls are refused with 2003, which sends clients to a new connection;
+        over HTTP and gRPC see their servers."""
+        self._listener.retire()
+        self.retire_connections()
+
+    def retire_connections(self) -> None:
+        """The same for the connections alone."""
+        self.connections.retire()
+        self.http.retire()
+        self.grpc.retire_connections()
+
     async def stop(self, grace_secs: float) -> int:
         """Stop; returns how many calls were cut. See ``ConnectionSet.drain``. A call that still arrives is
         refused with 2003, which sends clients to another server."""

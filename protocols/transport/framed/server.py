@@ -80,6 +80,11 @@ class FramedServer:
         """Where it listens."""
         return self._listener.address
 
+    def retire(self) -> None:
+        """Accept nothing more. A connection closes after its next answer; the protocol cannot announce it."""
+        self._listener.retire()
+        self.connections.retire()
+
     async def stop(self, grace_secs: float) -> int:
         """Stop; returns how many messages were cut. See ``ConnectionSet.drain``. A message that still arrives
         is refused with UNAVAILABLE."""
@@ -241,10 +246,13 @@ class _Connection(asyncio.BufferedProtocol):
             self._write_answers()
         if self._calls or self._transport.is_closing():
             return
-        if self._server.connections.stopping and self._splitter.missing:
+        connections = self._server.connections
+        if connections.stopping and self._splitter.missing:
+            if connections.retiring:
+                return
             self._refuse_and_end(_stopping())
             self._write_answers()
-        if self._ending or self._server.connections.stopping:
+        if self._ending or connections.stopping:
             self._end()
 
     def _begin_some(self) -> bool:
@@ -276,7 +284,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._calls.append(call)
         self._backlog.requests += 1
         self._backlog.size += call.size
-        if self._server.connections.stopping:
+        if self._server.connections.stopping and not self._server.connections.retiring:
             call.parts = self._server.handler.refuse(request, _stopping()).parts
             return
         if call.size > SMALL_BYTES and (error := self._held.grow(self._backlog.size)) is not None:

@@ -110,6 +110,9 @@ class GrpcioServer:
         """How many calls have not ended yet."""
         return self._calls.running
 
+    def retire(self) -> None:
+        """See ``Server``. grpcio does not stop to accept before it stops; no successor gets its socket."""
+
     async def stop(self, grace_secs: float) -> int:
         """Accept nothing more, let running calls end for ``grace_secs``, then cut the rest.
 

@@ -88,6 +88,17 @@ class GrpcServer:
         """The protocol of a new connection."""
         return _Connection(self, asyncio.get_running_loop())
 
+    def retire(self) -> None:
+        """Accept nothing more, and send GOAWAY. See ``ConnectionSet.retire``."""
+        self._listener.retire()
+        self.retire_connections()
+
+    def retire_connections(self) -> None:
+        """The same for the connections alone."""
+        self.connections.retire()
+        for connection in tuple(self.connections.open):
+            connection.drain()
+
     async def stop(self, grace_secs: float) -> int:
         """Stop; returns how many calls were cut. See ``ConnectionSet.drain``. Clients of calls that are cut
         get UNAVAILABLE."""
@@ -142,6 +153,8 @@ class _Connection(SharedReceiver):
         )
         self._server.sweep.begin()
         self._timer = self.loop.call_later(self._server.timeouts.header_secs, self._look)
+        if self._server.connections.retiring:
+            self.drain()
 
     def data_received(self, data: Buffer) -> None:
         """Frames, cut anywhere."""
@@ -240,9 +253,9 @@ class _Connection(SharedReceiver):
     def drain(self) -> None:
         """Send GOAWAY, and close when the last one has ended. Calls already on the
         way are answered until the client acknowledges, or has had time to (RFC 9113, 6.8)."""
-        self._draining = True
-        if self._closing:
+        if self._closing or self._draining:
             return
+        self._draining = True
         if self._connection.preface_received:
             self._connection.announce_shutdown()
         self._timer.cancel()

@@ -49,6 +49,9 @@ class Engine(Protocol):
     def connection(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
 
+    def retire(self) -> None:
+        """Have the next answer of each connection be its last, as ``ConnectionSet.retire``."""
+
     async def stop(self, grace_secs: float) -> int:
         """Drain, cut and abort, as ``ConnectionSet.drain``. Answers meanwhile have ``Connection: close``."""
 

@@ -80,6 +80,10 @@ class LibraryEngine:
         connection.held = BodyLoad(self._settings.load)
         return connection
 
+    def retire(self) -> None:
+        """See ``Engine``."""
+        self._stopping = True
+
     async def stop(self, grace_secs: float) -> int:
         """Close idle connections, let running requests end for ``grace_secs``, cut the rest: how many these
         were."""

@@ -28,6 +28,10 @@ class NativeEngine:
         self._sweep.begin()
         return HttpConnection(self._settings, self._connections)
 
+    def retire(self) -> None:
+        """See ``ConnectionSet.retire``."""
+        self._connections.retire()
+
     async def stop(self, grace_secs: float) -> int:
         """See ``ConnectionSet.drain``."""
         cut = await self._connections.drain(grace_secs)

@@ -77,6 +77,11 @@ class HttpServer:
         """The number of requests in flight."""
         return self._engine.at_work
 
+    def retire(self) -> None:
+        """Accept nothing more. The next answer of a connection has ``Connection: close`` (RFC 9112, 9.6)."""
+        self._listener.retire()
+        self._engine.retire()
+
     async def stop(self, grace_secs: float) -> int:
         """Stop; returns how many requests were cut. See ``ConnectionSet.drain``."""
         return await self._listener.stop(self._engine.stop(grace_secs))
