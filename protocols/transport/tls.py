@@ -1,21 +1,19 @@
-"""TLS contexts of listeners and upstreams, made from files and made again when the files change.
-
-A file that cannot be used leaves the context as it was: a certificate and its key are replaced one after the
-other, and between the two they do not match.
-"""
+"""TLS contexts of listeners and upstreams, made from files and made again when the files change."""
 
 from __future__ import annotations
 
-import logging
-import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic
 from typing import Literal
 
-CHECK_SECS = 1.0
-"""How often the files are looked at, when connections come."""
+from interlingua.protocols.transport.certificates import (
+    Certificate,
+    NamePatterns,
+    alternative_names,
+    subject_of,
+)
+from interlingua.protocols.watched_files import WatchedFiles, reason_of
 
 Version = Literal["1.2", "1.3"]
 
@@ -31,14 +29,13 @@ messages have none."""
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENTS = {"none": ssl.CERT_NONE, "request": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
     """TLS of a listener. ``client`` is whether clients need a certificate, of an authority in ``client_ca``;
     ``ciphers`` are those of TLS 1.2 in OpenSSL's notation, empty for OpenSSL's choice; ``protocols`` are
-    those of ALPN (RFC 7301), the preferred one first."""
+    those of ALPN (RFC 7301), the preferred one first. A certificate must match a pattern of each list that
+    has any: ``match_subjects`` and ``match_subject_alt_names``."""
 
     cert: str
     key: str
@@ -47,10 +44,19 @@ class ServerTls:
     min_version: Version = "1.2"
     ciphers: str = ""
     protocols: tuple[str, ...] = ()
+    match_subjects: tuple[str, ...] = ()
+    match_subject_alt_names: tuple[str, ...] = ()
 
     def files(self) -> Sequence[str]:
         """The files that a context is made of."""
         return [path for path in (self.cert, self.key, self.client_ca) if path]
+
+    def accepts(self, certificate: Certificate) -> bool:
+        """Whether a client with a verified ``certificate`` is accepted; one without any is."""
+        return not certificate or (
+            NamePatterns(self.match_subjects).match([subject_of(certificate)])
+            and NamePatterns(self.match_subject_alt_names).match(alternative_names(certificate))
+        )
 
     def context(self) -> ssl.SSLContext:
         """A context of what the files have now. Raises ``OSError`` that names the file, and ``SSLError``."""
@@ -120,43 +126,11 @@ class TlsContext:
 
     def __init__(self, options: ServerTls | ClientTls) -> None:
         self.options = options
-        self._made = self._tried = self._stamps()
-        self._context = options.context()
-        self._check_at = monotonic() + CHECK_SECS
+        self._context = WatchedFiles(options.files(), options.context, "certificate", reason)
 
     def current(self) -> ssl.SSLContext:
         """The context for a new connection."""
-        now = monotonic()
-        if now >= self._check_at:
-            self._check_at = now + CHECK_SECS
-            stamps = self._stamps()
-            if stamps != self._made:
-                self._renew(stamps)
-        return self._context
-
-    def _renew(self, stamps: object) -> None:
-        facts: dict[str, object] = {"files": ", ".join(self.options.files())}
-        try:
-            self._context = self.options.context()
-        except (OSError, ValueError) as error:  # SSLError is an OSError
-            if stamps != self._tried:
-                _log.error("certificate not reloaded", extra={"facts": {**facts, "reason": reason(error)}})
-        else:
-            self._made = stamps
-            _log.info("certificate reloaded", extra={"facts": facts})
-        self._tried = stamps
-
-    def _stamps(self) -> object:
-        """What changes with the files."""
-        found: list[tuple[int, ...] | None] = []
-        for path in self.options.files():
-            try:
-                status = os.stat(path)
-            except OSError:
-                found.append(None)
-            else:
-                found.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
-        return found
+        return self._context.current()
 
 
 def reason(error: Exception) -> str:
@@ -164,6 +138,4 @@ def reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         short = getattr(error, "reason", None)  # only OpenSSL's own errors have it
         return short.replace("_", " ").lower() if short else str(error.args[-1])
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return reason_of(error)

@@ -14,14 +14,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
+from interlingua.protocols.transport.certificates import alternative_names, certificate_of, subject_of
 from interlingua.protocols.transport.proxied import Trusts, client_of
 from interlingua.protocols.transport.proxy_protocol import (
     MAX_HEADER_BYTES,
     ProxyHeaderError,
     read_proxy_header,
 )
-from interlingua.protocols.transport.sockets import set_client
-from interlingua.protocols.transport.tls import TlsContext, reason
+from interlingua.protocols.transport.sockets import client_host, set_client
+from interlingua.protocols.transport.tls import ServerTls, TlsContext, reason
 
 HANDSHAKE_SECS = 15.0
 """How long a handshake may take, the header of a proxy included: Envoy's default."""
@@ -83,7 +84,7 @@ class TlsServer:
         try:
             async with asyncio.timeout(HANDSHAKE_SECS):
                 client = await self._client(sock)
-                accepted = _Accepted(self._accept, client)
+                accepted = _Accepted(self._accept, client, self._tls)
                 await self._loop.connect_accepted_socket(
                     lambda: accepted, sock, ssl=self._tls.current(), ssl_handshake_timeout=HANDSHAKE_SECS
                 )
@@ -141,16 +142,30 @@ class TlsServer:
 
 
 class _Accepted(asyncio.Protocol):
-    """A connection whose handshake is done: it gets its protocol with what is known of its client."""
+    """A connection whose handshake is done: it gets its protocol with what is known of its client, unless the
+    names in the certificate are not those of a client that the listener accepts."""
 
-    def __init__(self, accept: Callable[[], asyncio.BaseProtocol], client: tuple[str, int] | None) -> None:
+    def __init__(
+        self, accept: Callable[[], asyncio.BaseProtocol], client: tuple[str, int] | None, tls: TlsContext
+    ) -> None:
         self._accept = accept
         self._client = client
+        self._tls = tls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hand the connection over."""
+        """Hand the connection over, or close it."""
         if self._client is not None:
             set_client(transport, self._client)
+        certificate, options = certificate_of(transport), self._tls.options
+        if isinstance(options, ServerTls) and not options.accepts(certificate):
+            facts = {
+                "peer": client_host(transport),
+                "subject": subject_of(certificate),
+                "names": ", ".join(alternative_names(certificate)),
+            }
+            _log.warning("client certificate refused", extra={"facts": facts})
+            cast("asyncio.Transport", transport).abort()
+            return
         connection = self._accept()
         cast("asyncio.Transport", transport).set_protocol(connection)
         connection.connection_made(transport)

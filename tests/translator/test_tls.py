@@ -21,7 +21,7 @@ import pytest
 import uvloop
 import yaml
 
-from interlingua.protocols.transport import tls
+from interlingua.protocols import watched_files
 from interlingua.protocols.transport.address import Address
 from interlingua.runtime.repository.files import Loaded
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, Tensor
@@ -184,6 +184,26 @@ async def test_certificates_that_listeners_refuse(
 
 @pytest.mark.parametrize("kind", KINDS, ids="-".join)
 @on_both_loops
+async def test_names_of_clients(kind: tuple[str, str], authority: Authority, own: Issued) -> None:
+    trainer, other = authority.issue("trainer.example", common_name="t"), authority.issue("other.example")
+    rules: list[dict[str, Any]] = [
+        {"match_subject_alt_names": ["spiffe://*", "trainer.*"]},
+        {"match_subjects": ["CN=t,*"]},
+        {"match_subject_alt_names": ["*.example"], "match_subjects": ["CN=t,*"]},
+    ]
+    required = {**files(own), "client_ca": authority.ca, "client": "require"}
+    for rule in rules:
+        async with listening({**required, **rule}, kind) as [address]:
+            async with calling(kind, address, {"ca": authority.ca, **files(trainer)}) as model:
+                await echoed(model)
+            async with calling(kind, address, {"ca": authority.ca, **files(other)}) as model:
+                with pytest.raises(InferenceError) as error:
+                    await echoed(model)
+                assert error.value.code in (ErrorCode.UNAVAILABLE, ErrorCode.BAD_UPSTREAM)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+@on_both_loops
 async def test_a_plain_server_refuses_tls(kind: tuple[str, str], authority: Authority) -> None:
     async with listening(None, kind) as [address], calling(kind, address, {"ca": authority.ca}) as model:
         with pytest.raises(InferenceError, match="TLS: |cannot be reached|no connection") as refused:
@@ -283,7 +303,7 @@ async def test_new_certificates_are_used_without_a_lost_request(
 ) -> None:
     """Fifty callers go on; new connections get the new certificate, those that are open stay."""
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(tls, "CHECK_SECS", 0.0)
+    monkeypatch.setattr(watched_files, "CHECK_SECS", 0.0)
     cert, key = tmp_path / "tls.pem", tmp_path / "tls.key"
 
     def rotate() -> None:
@@ -361,6 +381,10 @@ def test_mistakes_are_errors_of_the_file(authority: Authority, own: Issued, tmp_
         (
             {**files(own), "client_ca": authority.ca},
             "listeners[0].tls: client_ca and client: request or require go together",
+        ),
+        (
+            {**files(own), "match_subjects": ["CN=a"]},
+            "listeners[0].tls: match_subject_alt_names and match_subjects need client_ca",
         ),
         ({**files(own), "ciphers": "NONE"}, "listeners[0].tls: No cipher can be selected."),
         ({"cert": own.cert}, "listeners[0].tls.key: is missing"),

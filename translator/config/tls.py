@@ -23,6 +23,12 @@ class ListenerTlsOptions(Section):
     client: Literal["none", "request", "require"] = "none"
     """Whether clients present a certificate: never, if they have one, always. One of another authority is
     refused."""
+    match_subject_alt_names: tuple[Text, ...] = ()
+    """The clients whose certificates are accepted, by a DNS name, URI, IP address or mail address in the
+    certificate; `*` is any text, as in `spiffe://example.org/*`. Others are closed after the handshake. The
+    default is every client of `client_ca`."""
+    match_subjects: tuple[Text, ...] = ()
+    """The same by the subject, such as `CN=trainer,O=Example`. With both lists both must match."""
     min_version: Version = "1.2"
     """The oldest version of TLS."""
     ciphers: Text | None = None
@@ -32,6 +38,8 @@ class ListenerTlsOptions(Section):
     def _usable(self) -> ListenerTlsOptions:
         if (self.client == "none") != (self.client_ca is None):
             raise ValueError("client_ca and client: request or require go together")
+        if self.client_ca is None and (self.match_subject_alt_names or self.match_subjects):
+            raise ValueError("match_subject_alt_names and match_subjects need client_ca")
         _try(self.build(()))
         return self
 
@@ -45,6 +53,8 @@ class ListenerTlsOptions(Section):
             self.min_version,
             self.ciphers or "",
             protocols,
+            self.match_subjects,
+            self.match_subject_alt_names,
         )
 
 

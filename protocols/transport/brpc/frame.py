@@ -43,6 +43,9 @@ _MAX_SKIMMED_META = 1 << 16
 _MAX_PASSED_OVER = 1024
 """How many frames in a row are passed over."""
 
+_MAX_CREDENTIAL = 8192
+"""How much of a credential is kept, in characters: more is none that a server has issued."""
+
 _UINT64 = 2**64 - 1
 _TIMEOUT_TAG, _COMPRESSION_TAG, _CORRELATION_TAG = b"\x40", b"\x18", b"\x20"
 _SUCCESS = b"\x12\x02\x08\x00\x18\x00\x20"
@@ -68,7 +71,8 @@ class Frame:
 class Meta:
     """What precedes a message. ``service`` is None where it is no request; ``correlation_id`` is opaque
     and is echoed as it came; ``timeout_ms`` 0 is none. ``attachment_size`` is as claimed, unchecked.
-    ``headers`` are the user fields of a request, by name in lower case, with its trace and its request id."""
+    ``headers`` are the user fields of a request, by name in lower case, with its trace and its request id.
+    ``credential`` is the authentication data of a client's ``Authenticator``."""
 
     service: str | None
     method: str
@@ -79,6 +83,7 @@ class Meta:
     correlation_id: int
     attachment_size: int
     headers: Mapping[str, str]
+    credential: str = ""
 
 
 class BrpcFrameReader:
@@ -87,6 +92,9 @@ class BrpcFrameReader:
     A body above ``max_body_bytes`` is a ``FrameError``; with ``skims`` it becomes a frame without a payload
     instead, and its bytes are thrown away as they come. The rest of a large frame is received into the
     frame's own buffer, from ``allocate``: see :attr:`space`.
+
+    Clients with an ``Authenticator`` send their credential in the first frame of a connection alone: it is
+    the header ``authorization`` of all requests that have none.
     """
 
     def __init__(
@@ -98,6 +106,7 @@ class BrpcFrameReader:
         self._held = _NOTHING
         self._large: ReceiveBuffer | None = None
         self._skip = 0
+        self._credential = ""
 
     @property
     def partial(self) -> bool:
@@ -176,8 +185,18 @@ class BrpcFrameReader:
                 _, size, meta_size = _HEADER.unpack_from(whole)
                 body = whole[_HEADER.size :]
             if meta_size <= size:
-                return Frame(read_meta(body[:meta_size]), body[meta_size:], size)
+                meta = read_meta(body[:meta_size])
+                if meta.credential or self._credential:
+                    self._authorize(meta)
+                return Frame(meta, body[meta_size:], size)
         raise FrameError("frame after frame has a meta larger than its body")
+
+    def _authorize(self, meta: Meta) -> None:
+        """Add the credential of the connection to the headers of a request."""
+        self._credential = meta.credential[:_MAX_CREDENTIAL] or self._credential
+        if "authorization" not in meta.headers:
+            bearer = "" if self._credential[:7].lower() == "bearer " else "Bearer "
+            meta.headers = {**meta.headers, "authorization": f"{bearer}{self._credential}"}
 
     def _skim(self, size: int, meta_size: int) -> Frame | None:
         """The frame of a body that is too large, as far as it is read."""
@@ -226,6 +245,7 @@ def read_meta(data: Buffer) -> Meta:
         meta.correlation_id,
         meta.attachment_size,
         headers_in(meta) if asks else NO_HEADERS,
+        _text(meta.authentication_data) if asks else "",
     )
 
 

@@ -29,6 +29,7 @@ from interlingua.protocols.transport.brpc.frame import (
     write_answer,
     write_error,
 )
+from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
 from interlingua.protocols.transport.hand_over import hand_over
@@ -184,6 +185,7 @@ class _Connection(SharedReceiver):
         send_at_once(transport)
         server = self._server
         self._peer = client_host(transport)
+        self._client_name = client_identity(transport)
         self.turn = Turn(self._loop, self._transport, self._go_on)
         self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
         self._stall = StallWatch(self._transport, server.timeouts)
@@ -305,10 +307,8 @@ class _Connection(SharedReceiver):
     def _begin(self, frame: Frame) -> None:
         meta, payload = frame.meta, frame.payload
         assert payload is not None, "a server skims nothing"  # noqa: S101
-        headers = meta.headers
-        context = Context(peer=self._peer)
-        if headers:
-            context.headers = headers
+        context = Context(peer=self._peer, headers=meta.headers, identity=self._client_name)
+        if headers := meta.headers:
             context.traceparent = headers.get("traceparent", "")
             context.tracestate = headers.get("tracestate", "")
         if meta.timeout_ms > 0:

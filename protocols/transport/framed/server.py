@@ -17,6 +17,7 @@ from typing import cast
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.backlog import Backlog
+from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.framed.splitter import SIZE_BYTES, FrameSplitter, FrameTooLargeError
 from interlingua.protocols.transport.listener import (
     HALF_CLOSED_SECS,
@@ -125,6 +126,7 @@ class _Connection(asyncio.BufferedProtocol):
         send_at_once(transport)
         server = self._server
         self._peer = client_host(transport)
+        self._client_name = client_identity(transport)
         self._turn = Turn(self._loop, self._transport, self._begin_turn)
         self._backlog = Backlog(self._transport, MAX_IN_FLIGHT, server.max_request_bytes)
         self._stall = StallWatch(self._transport, server.timeouts)
@@ -263,7 +265,8 @@ class _Connection(asyncio.BufferedProtocol):
                 message = None if self._ending else self._splitter.next()
                 if message is None:
                     break
-                self._begin(FramedRequest(message, context=Context(peer=self._peer)))
+                context = Context(peer=self._peer, identity=self._client_name)
+                self._begin(FramedRequest(message, context=context))
                 self._begun += 1
                 if self._begun == TURN_REQUESTS:
                     self._turn.end()

@@ -62,6 +62,7 @@ class CallHost(Protocol):
     load: ListenerLoad
     loop: asyncio.AbstractEventLoop
     peer: str
+    identity: str | None
     max_request_bytes: int | None
     max_response_bytes: int | None
     limits: DecodingLimits
@@ -115,6 +116,7 @@ class GrpcCall(MessageStream):
             tracestate=metadata.get("tracestate", ""),
             peer=host.peer,
             headers=metadata,
+            identity=host.identity,
         )
         host.call_began(self)
 

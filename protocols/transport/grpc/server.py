@@ -13,6 +13,7 @@ from typing import cast
 from urllib.parse import quote
 
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.call import GrpcCall, StreamCall, UnaryCall
 from interlingua.protocols.transport.grpc.headers import CallHeaders, read_headers, trailers_only
@@ -147,6 +148,7 @@ class _Connection(SharedReceiver):
         self._stall = StallWatch(self._transport, self._server.timeouts)
         send_at_once(transport)
         self.peer = _grpc_peer(client_name(transport))
+        self.identity = client_identity(transport)
         self._server.connections.add(self, transport)
         self._connection: ServerConnection[CallHeaders | None] = ServerConnection(
             self._server.interpret, self._accept, self._batch.write, self._server.http2

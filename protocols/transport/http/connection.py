@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from time import monotonic
 from typing import cast
 
+from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.http.engine import (
     FAULT,
     Settings,
@@ -61,6 +62,7 @@ class HttpConnection(BodyReceiver):
         self._writer = AnswerWriter(self._transport, self._settings.timeouts)
         send_at_once(transport)
         self._peer = client_host(transport)
+        self._client_name = client_identity(transport)
         self._held = BodyLoad(self._settings.load)
         self._connections.add(self, transport)
         self._idle_secs = self._settings.timeouts.idle()
@@ -162,6 +164,7 @@ class HttpConnection(BodyReceiver):
         # positional arguments: keywords take twice the time
         trace = fields.get("traceparent", ""), fields.get("tracestate", "")
         context = Context(None, CancelToken(), *trace, self._peer, fields)
+        context.identity = self._client_name
         self._request = request = HttpRequest(
             headers.method, headers.path, headers.query, fields, b"", NO_PARAMS, context
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlingua.protocols.protobuf_wire import varint
 from interlingua.protocols.transport.brpc.compression import decompress, name_of
 from interlingua.protocols.transport.brpc.frame import (
     BrpcFrameReader,
@@ -24,6 +26,7 @@ from interlingua.protocols.transport.brpc.frame import (
     write_error,
     write_request,
 )
+from interlingua.protocols.transport.brpc.trace import user_fields
 from interlingua.schemas import ErrorCode, InferenceError
 from tests.standins.brpc_frames import SERVICE, fields, frame, number, request_frame, text
 from tests.standins.brpc_server import answer_frame
@@ -397,3 +400,27 @@ def test_frames_out_of_a_buffer_that_changes(sizes: list[int], cut: int) -> None
         shared[:] = bytes(cut)
     assert found == payloads
     assert not reader.partial
+
+
+def credential(data: str) -> bytes:
+    """The ``authentication_data`` of a meta."""
+    return b"\x3a" + varint(len(data)) + data.encode()
+
+
+def test_a_credential_is_for_all_requests_of_a_connection() -> None:
+    """As brpc's ``Authenticator`` has it: clients send it in the first frame alone."""
+    names = write_meta()
+    own = user_fields([("authorization", "Bearer own")])
+    metas = [names, names + credential("s3cret"), names, names + own, names + credential("BEARER new"), names]
+    found = [each.meta.headers.get("authorization") for each in frames(b"".join(map(framed, metas)))]
+    assert found == [None, "Bearer s3cret", "Bearer s3cret", "Bearer own", "BEARER new", "BEARER new"]
+
+
+def write_meta() -> bytes:
+    """The meta of a request."""
+    (head,) = write_request("s", "m", 1, b"")
+    return bytes(head[12:])
+
+
+def framed(meta: bytes) -> bytes:
+    return b"PRPC" + struct.pack(">II", len(meta), len(meta)) + meta
