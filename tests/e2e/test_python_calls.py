@@ -79,7 +79,15 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, 
     python_model(near / "models", TWICE, INT32, "twice")
     python_model(near / "models", COUNTS, DECOUPLED, "counts")
     ensemble(near / "models", "four_times", "far")
-    behind = Daemon.start(far, {"listeners": LISTENERS, "model_repository": [{"path": str(far / "models")}]})
+    behind = Daemon.start(
+        far,
+        {
+            # a signal stops all of it
+            "server": {"workers": 0},
+            "listeners": LISTENERS,
+            "model_repository": [{"path": str(far / "models")}],
+        },
+    )
     upstream = {"dialect": "oip", "transport": "grpc", "urls": [behind.addresses[1]]}
     daemon = Daemon.start(
         near,

@@ -69,7 +69,13 @@ class World:
 
 def serve(folder: Path) -> Daemon:
     listeners = [{"listen": f"unix:{folder}/{each}.sock", "transport": each} for each in TRANSPORTS]
-    config: dict[str, Any] = {"listeners": listeners, "models": {"same": IDENTITY}, "default_model": "same"}
+    config: dict[str, Any] = {
+        # a signal stops all of it
+        "server": {"workers": 0},
+        "listeners": listeners,
+        "models": {"same": IDENTITY},
+        "default_model": "same",
+    }
     return Daemon.start(folder, config)
 
 

@@ -7,7 +7,6 @@ import logging
 import mmap
 import socket
 from functools import partial
-from itertools import count
 from typing import Any
 
 from interlingua.protocols.transport.address import parse_address
@@ -29,6 +28,7 @@ from interlingua.translator.workers.child import Child, WorkerOrder
 from interlingua.translator.workers.limits import SharedLimits
 from interlingua.translator.workers.placement import placed
 from interlingua.translator.workers.reports import METRICS, Kind, merge
+from interlingua.translator.workers.request_numbers import numbers
 
 _log = logging.getLogger(__name__)
 
@@ -62,8 +62,6 @@ async def _run(supervisor: Child) -> None:
     service.started_ns = order.started_ns
     assembly.sources.parts["models"] = partial(model_report.collect_here, service.catalog)
     assembly.load.allocate = catalog.allocate
-    # the numbers of all front ends differ
-    service.numbers = count(1 + order.number, order.front_ends)
     front_end = _FrontEnd(supervisor, order, limits, assembly)
     try:
         await asyncio.gather(*(each.start() for each in assembly.mirrors))
@@ -101,6 +99,7 @@ class _FrontEnd:
         supervisor.handle("report", lambda kind, _: self._report(kind))
         supervisor.handle("ready", lambda *_: overview.readiness(service))
         supervisor.handle("leave", lambda *_: service.leave())
+        supervisor.handle("numbers", self._number)
         supervisor.handle("take", self._take)
         supervisor.handle("repeat", self._repeat)
         service.share = partial(supervisor.request, "share")
@@ -110,6 +109,11 @@ class _FrontEnd:
         if self._takeover is not None:
             self._takeover.stop()
         supervisor.send("cut", await stopped(self._servers, grace, supervisor.hurry))
+
+    def _number(self, _: Any, descriptors: list[int]) -> None:
+        """Number requests with the counter of all front ends."""
+        (descriptor,) = descriptors
+        self._assembly.service.numbers = numbers(descriptor)
 
     def _take(self, _: Any, descriptors: list[int]) -> None:
         """Serve what the supervisor accepts: descriptors of its socket, and of the page of beats."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import mmap
+import os
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -26,6 +27,7 @@ from interlingua.translator import logs
 from interlingua.translator.config.options import Config
 from interlingua.translator.serving.changes import ChangeLog, StateChange
 from interlingua.translator.serving.settings import LogBook
+from interlingua.translator.workers import request_numbers
 from interlingua.translator.workers.child import WorkerOrder
 from interlingua.translator.workers.control import ControlLostError
 from interlingua.translator.workers.forks import ForkServer
@@ -216,6 +218,7 @@ class FrontEnd(ServerProcess):
     def begun(self, process: Process) -> None:
         connect(self, self._group.runtime)
         process.control.send("repeat", self._group.changes.changes)
+        process.control.send("numbers", None, [os.dup(self._group.request_numbers)])
         page = memory.create("beats", PAGE_BYTES)
         self.beats = Beats(mmap.mmap(page, PAGE_BYTES))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -271,6 +274,7 @@ class Supervisor:
         self.front_ends: list[FrontEnd] = []
         self.forks = ForkServer()
         self.limits = LimitsOwner(config, workers + 1)
+        self.request_numbers = request_numbers.create()
         self.runtime = Runtime(config, self)
         self.acceptor = Acceptor(self._sockets)
         self.changes = ChangeLog()
@@ -376,6 +380,7 @@ class Supervisor:
         await stopping
         await self.runtime.stop(0)
         self.limits.close()
+        os.close(self.request_numbers)
         self.forks.close()
         return sum(each.cut for each in self.front_ends)
 
