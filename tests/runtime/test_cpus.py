@@ -65,7 +65,9 @@ def test_unknown_cpus_are_errors_of_their_key(tmp_path: Path) -> None:
 
 
 def test_engines_take_the_threads_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    onnxruntime = pytest.importorskip("interlingua.runtime.backends.onnxruntime")
+    pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
+    from interlingua.runtime.backends import onnxruntime
+
     monkeypatch.setattr(EngineThreads, "count", 3)
     stated = ModelConfig(name="m", parameters={"intra_op_thread_count": "2"})
     assert onnxruntime._session_options(Path("m"), ModelConfig(name="m")).intra_op_num_threads == 3

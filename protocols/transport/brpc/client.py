@@ -24,6 +24,7 @@ from interlingua.protocols.transport.brpc.frame import (
 )
 from interlingua.protocols.transport.connect import UnsentError, connect
 from interlingua.protocols.transport.deadlines import Deadlines
+from interlingua.protocols.transport.inflated import is_limit, limited_answer
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.transport.tls import TlsContext
@@ -144,9 +145,8 @@ class BrpcConnectionClient:
             coding, limit = meta.compress_type, self._limit
             return BrpcAnswer(await in_thread(self._limits, decompress, coding, payload, limit, self._limits))
         except InferenceError as fault:
-            if "option" in fault.details:
-                what = f"gave an answer that is too large: {fault.message}"
-                raise self._error(ErrorCode.TOO_LARGE, what) from fault
+            if is_limit(fault):
+                raise limited_answer(self._url, fault) from fault
             if fault.code is ErrorCode.TOO_LARGE:
                 raise self._too_large("that is larger when decompressed") from fault
             raise self._error(ErrorCode.BAD_UPSTREAM, f"answered badly: {fault.message}") from fault

@@ -181,12 +181,12 @@ class GrpcCall(MessageStream):
             self.held = BodyLoad(self._host.load)
         error = self.held.grow(size)
         if error is not None:
-            raise MessageError(RESOURCE_EXHAUSTED, error.message, explained=True)
+            raise MessageError(RESOURCE_EXHAUSTED, error.message, fault=error)
 
     def _refusal(self, error: MessageError) -> GrpcAnswer:
         """What ends the call if a message cannot be taken."""
         limit = self._host.max_request_bytes
-        if error.code != RESOURCE_EXHAUSTED or error.explained or limit is None:
+        if error.code != RESOURCE_EXHAUSTED or error.fault is not None or limit is None:
             return GrpcAnswer(code=error.code, details=error.details)
         if error.size is not None:
             return too_large("request", error.size, "max_request_bytes", limit)

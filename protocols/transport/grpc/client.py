@@ -118,14 +118,14 @@ class GrpcChannelClient:
         raise self._unprocessed()
 
     async def _inflated(self, message: CompressedMessage) -> GrpcAnswer:
-        """The answer with ``message``. Raises TOO_LARGE."""
+        """The answer with ``message``. Raises TOO_LARGE, OVERLOADED."""
         try:
             return GrpcAnswer(await message.inflated(self._limits))
         except MessageError as error:
             if error.code != RESOURCE_EXHAUSTED:
                 return GrpcAnswer(code=error.code, details=error.details)
-            if error.explained:
-                raise self._errors.too_much_work(error.details) from None
+            if error.fault is not None:
+                raise self._errors.limited(error.fault) from None
             raise self._errors.too_large(error.details) from None
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.inflated import limited_answer
 from interlingua.protocols.wire import ConnectionFailedError, GrpcRequest
 from interlingua.schemas import ErrorCode, InferenceError
 
@@ -38,9 +39,9 @@ class ClientErrors:
             f"upstream allows: {details}",
         )
 
-    def too_much_work(self, details: str) -> InferenceError:
-        """The answer is above a limit on decoding, which ``details`` name."""
-        return self._error(ErrorCode.TOO_LARGE, f"gave an answer that is too large: {details}")
+    def limited(self, fault: InferenceError) -> InferenceError:
+        """See ``limited_answer``."""
+        return limited_answer(self._url, fault)
 
     def _error(self, code: ErrorCode, what: str) -> InferenceError:
         return InferenceError(code, f"the upstream at {self._url} {what}")

@@ -15,6 +15,7 @@ from interlingua.protocols.content_coding import SHORT_BYTES, inflate
 from interlingua.protocols.transport.compiling import mypyc_attr
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.transport.inflated import is_limit
 from interlingua.protocols.transport.memory import Allocate
 from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.wire import Buffer
@@ -41,15 +42,17 @@ _NOTHING = memoryview(b"")
 
 class MessageError(Exception):
     """A message cannot be taken. ``code`` is RESOURCE_EXHAUSTED for one above the limit, of ``size`` bytes
-    (None for one whose size is unknown, as it is compressed), otherwise INTERNAL. ``explained``: ``details``
-    are for the peer as they are."""
+    (None for one whose size is unknown, as it is compressed), otherwise INTERNAL. ``fault`` is the refusal of
+    one of the limits on decompression; ``details`` are for the peer as they are then."""
 
-    def __init__(self, code: int, details: str, size: int | None = None, *, explained: bool = False) -> None:
+    def __init__(
+        self, code: int, details: str, size: int | None = None, *, fault: InferenceError | None = None
+    ) -> None:
         super().__init__(details)
         self.code = code
         self.details = details
         self.size = size
-        self.explained = explained
+        self.fault = fault
 
 
 class CompressedMessage:
@@ -70,7 +73,7 @@ class CompressedMessage:
         try:
             return await in_thread(limits, self.inflated_here, limits)
         except InferenceError as error:  # too many messages wait
-            raise MessageError(RESOURCE_EXHAUSTED, error.message, explained=True) from None
+            raise MessageError(RESOURCE_EXHAUSTED, error.message, fault=error) from None
 
     def inflated_here(self, limits: DecodingLimits = DEFAULT_LIMITS) -> Buffer:
         """The same without a thread, for a short one."""
@@ -78,8 +81,8 @@ class CompressedMessage:
             return inflate(self._coding, self._data, self._limit, limits)
         except InferenceError as fault:
             if fault.code in (ErrorCode.TOO_LARGE, ErrorCode.OVERLOADED):
-                explained = "option" in fault.details or fault.code is ErrorCode.OVERLOADED
-                raise MessageError(RESOURCE_EXHAUSTED, fault.message, explained=explained) from None
+                own = fault if is_limit(fault) else None
+                raise MessageError(RESOURCE_EXHAUSTED, fault.message, fault=own) from None
             raise MessageError(INTERNAL, f"Decompression failed: {fault.message}") from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.inflated import is_limit, limited_answer
 from interlingua.protocols.wire import ConnectionFailedError
 from interlingua.schemas import ErrorCode, InferenceError
 
@@ -46,9 +47,8 @@ class HttpClientErrors:
 
     def bad_coding(self, fault: InferenceError) -> InferenceError:
         """The body does not decompress, or not within the limit."""
-        if "option" in fault.details:
-            what = f"gave an answer that is too large: {fault.message}"
-            return self._error(ErrorCode.TOO_LARGE, what)
+        if is_limit(fault):
+            return limited_answer(self._url, fault)
         if fault.code is ErrorCode.TOO_LARGE:
             return self.too_large(None)
         return self._error(ErrorCode.BAD_UPSTREAM, f"answered badly: {fault.message}")
