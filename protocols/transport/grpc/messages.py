@@ -42,8 +42,8 @@ _NOTHING = memoryview(b"")
 
 class MessageError(Exception):
     """A message cannot be taken. ``code`` is RESOURCE_EXHAUSTED for one above the limit, of ``size`` bytes
-    (None for one whose size is unknown, as it is compressed), otherwise INTERNAL. ``fault`` is the refusal of
-    one of the limits on decompression; ``details`` are for the peer as they are then."""
+    (None for one whose size is unknown, as it is compressed), otherwise INTERNAL. ``fault`` is a
+    limit on decompression or a lack of memory; ``details`` are for the peer as they are then."""
 
     def __init__(
         self, code: int, details: str, size: int | None = None, *, fault: InferenceError | None = None
@@ -165,7 +165,8 @@ class MessageReader:
             buffer = self._allocate(size)
         except MemoryError:
             details = f"no memory for a message of {self._size} bytes"
-            raise MessageError(RESOURCE_EXHAUSTED, details, explained=True) from None
+            fault = InferenceError(ErrorCode.OVERLOADED, details)
+            raise MessageError(RESOURCE_EXHAUSTED, details, fault=fault) from None
         buffer[:filled] = self.buffer[:filled]
         self.buffer, self.filled, self.end = buffer, filled, min(size, self._size - 1) if self._size else 0
 
