@@ -18,7 +18,7 @@ from struct import Struct
 
 from interlingua.protocols.transport.handover.beats import Beats
 
-NUMBER = Struct("<B")
+NUMBER = Struct("<I")
 """What comes with a connection: the number of its listening socket."""
 
 SILENT_SECS = 0.5

@@ -83,7 +83,8 @@ async def test_the_parts_of_a_request_add_up(instances: int) -> None:
     if instances:
         assert waited >= 50_000_000, "one after the other: 10, 20 and 30 ms in the queue"
     else:
-        assert waited < 10_000_000
+        computed = sum(each.compute_infer.ns for each in counted.by_batch_size.values())
+        assert waited < computed, "on the event loop, without a queue: what a busy machine adds"
     await model.close()
 
 

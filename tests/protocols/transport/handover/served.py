@@ -17,6 +17,8 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.handover.beats import Beats
 from interlingua.protocols.transport.handover.received import RemoteListener, Takeover
 
+LISTENERS = 301
+
 connections = 0
 
 
@@ -42,7 +44,7 @@ class Numbered(asyncio.Protocol):
 
 
 async def serve(sock: socket.socket, page: mmap.mmap) -> None:
-    listeners = [RemoteListener(Address("127.0.0.1", number)) for number in range(2)]
+    listeners = [RemoteListener(Address("127.0.0.1", number)) for number in range(LISTENERS)]
     for number, listener in enumerate(listeners):
         await listener.start(lambda number=number: Numbered(number))  # type: ignore[misc]
     lost = asyncio.Event()

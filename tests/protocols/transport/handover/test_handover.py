@@ -69,9 +69,9 @@ def start(number: int) -> Process:
     return Process(popen, Receiver(ours, beats), beats)
 
 
-@pytest.fixture
-async def front() -> AsyncIterator[Front]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+@pytest.fixture(params=[2])
+async def front(request: pytest.FixtureRequest) -> AsyncIterator[Front]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(request.param)]
     processes = [start(number) for number in range(2)]
     accepting = Acceptor(sockets)
     accepting.receivers += [each.receiver for each in processes]
@@ -104,6 +104,13 @@ async def test_connections_spread_evenly_and_keep_their_listener(front: Front) -
     for listener in range(2):
         served = await asked(front, 40, listener)
         assert abs(served[b"0"] - served[b"1"]) <= 2
+        _, answer = await front.ask(listener)
+        assert answer.split()[0] == b"%d" % listener
+
+
+@pytest.mark.parametrize("front", [301], indirect=True)
+async def test_there_may_be_hundreds_of_listeners(front: Front) -> None:
+    for listener in (0, 255, 256, 300, 1):
         _, answer = await front.ask(listener)
         assert answer.split()[0] == b"%d" % listener
 
