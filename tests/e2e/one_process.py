@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-MIRRORS = "each front end has its own queue of a mirror"
+MIRRORS = "the limits of a mirror are divided among the front ends, but are 1 at least in each"
 ONE_LOOP = "it measures the process with the event loop, not the supervisor"
 LIBRARY = "grpcio listens by itself: front ends cannot share its sockets"
 
 ONE_PROCESS = {
     "test_descriptors.py::test_the_admin_address_answers": ONE_LOOP,
-    "test_mirror.py::test_copies_to_a_model_here_are_not_its_own_requests": MIRRORS,
     "test_mirror.py::test_what_waits_is_bounded": MIRRORS,
     "test_oip_shared_memory_cost.py::test_a_fifth_of_grpc_at_most": ONE_LOOP,
 }

@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import struct
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
+from contextlib import ExitStack
+from http.client import HTTPConnection, HTTPSConnection
 from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.grpc as triton
 
+from tests.certificates import Authority
 from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon, eventually
 
 SPEC = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
+WORDS = [{"name": "x", "datatype": "BYTES", "shape": [-1]}]
 CONFIG: dict[str, Any] = {
     "server": {"workers": 2, "shutdown_timeout_secs": 10},
     "admin": {"listen": "127.0.0.1:0"},
@@ -36,7 +41,8 @@ CONFIG: dict[str, Any] = {
         "echo": {
             "backend": "identity",
             "signature": {"inputs": SPEC, "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]},
-        }
+        },
+        "words": {"backend": "identity", "signature": {"inputs": WORDS, "outputs": WORDS}},
     },
 }
 _opened: list[HTTPConnection] = []
@@ -73,6 +79,9 @@ class Server:
     def processes(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = self.get("/processes")
         return found
+
+    def connections_of_front_ends(self) -> list[int]:
+        return [each["connections"] for each in self.processes().values() if each["role"] == "front end"]
 
     def connections(self, count: int) -> list[HTTPConnection]:
         """Connections, which spread over the front ends; closed at the end of the test."""
@@ -113,8 +122,18 @@ def infer(connection: HTTPConnection, values: list[float], model: str = "echo") 
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    daemon = Daemon.start(tmp_path_factory.mktemp("workers"), CONFIG)
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Server]:
+    """Its last listeners, for HTTP and gRPC, have TLS."""
+    issued = authority.issue("127.0.0.1")
+    tls = {"cert": issued.cert, "key": issued.key}
+    secure = [{**each, "tls": tls} for each in CONFIG["listeners"]]
+    config = {**CONFIG, "listeners": [*CONFIG["listeners"], *secure]}
+    daemon = Daemon.start(tmp_path_factory.mktemp("workers"), config)
     try:
         yield Server(daemon)
         assert daemon.stop() == 0
@@ -128,9 +147,27 @@ def test_every_front_end_answers(server: Server) -> None:
     assert [infer(each, [1, number]) for number, each in enumerate(connections)] == [
         [1, number] for number in range(8)
     ]
-    front_ends = [each for each in server.processes().values() if each["role"] == "front end"]
-    assert len(front_ends) == 2
-    assert all(each["connections"] for each in front_ends)
+    counts = server.connections_of_front_ends()
+    assert len(counts) == 2
+    assert all(counts)
+
+
+def test_tls_ends_in_every_front_end(server: Server, authority: Authority) -> None:
+    _, _, http, grpc = server.daemon.addresses
+    context = ssl.create_default_context(cafile=authority.ca)
+    eventually(lambda: not any(server.connections_of_front_ends()))
+    for number in range(4):
+        _opened.append(HTTPSConnection(http, timeout=30, context=context))
+        assert infer(_opened[-1], [1, number]) == [1, number]
+    values = np.arange(100_000, dtype=np.float32)
+    given = triton.InferInput("x", values.shape, "FP32")
+    given.set_data_from_numpy(values)
+    with ExitStack() as closing:
+        for _ in range(4):
+            client = triton.InferenceServerClient(grpc, ssl=True, root_certificates=authority.ca)
+            closing.enter_context(client)
+            assert (client.infer("echo", [given]).as_numpy("y") == values).all()
+        eventually(lambda: all(server.connections_of_front_ends()))
 
 
 def test_large_tensors_pass(server: Server) -> None:
@@ -280,6 +317,34 @@ def test_a_frozen_front_end_gets_no_new_connections(server: Server) -> None:
     assert [each.result() for each in asked] == [[6]] * 8
     pool.shutdown()
     server.until_ready()
+
+
+def test_costly_requests_of_one_front_end_hold_up_nobody(server: Server) -> None:
+    """Strings in JSON take the longest of what a client may send: each becomes an object, and text again."""
+    count = 1_000_000
+    words = {"name": "x", "datatype": "BYTES", "shape": [count], "data": [""] * count}
+    body = json.dumps({"inputs": [words]}).encode()
+    old = server.connections(8)
+    assert [infer(each, [4]) for each in old] == [[4]] * 8
+    with ThreadPoolExecutor(2) as pool:
+
+        def costly(connection: HTTPConnection) -> int:
+            connection.request("POST", "/v2/models/words/infer", body)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+
+        # connections go to the front ends in turn: these two to one
+        asked = [pool.submit(costly, each) for each in (old[0], old[2])]
+        answered = 0
+        while not any(each.done() for each in asked):
+            (new,) = server.connections(1)
+            assert [infer(each, [5]) for each in (*old[3:], new)] == [[5]] * 6
+            new.close()
+            answered += 6
+        assert [each.result() for each in asked] == [200, 200]
+    print(f"{answered} answers meanwhile")
+    assert answered >= 18
 
 
 def test_models_come_back_after_the_runtime_process_exits(server: Server) -> None:
