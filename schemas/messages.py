@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from interlingua.schemas.datatypes import Datatype
 from interlingua.schemas.errors import ErrorCode, InferenceError
 from interlingua.schemas.tensor import SharedMemoryRef, Tensor
+from interlingua.schemas.trace import Trace
 
 Parameter = bool | int | float | str
 """The value of a request or response parameter; integers fit into 64 bits, signed or unsigned."""
@@ -66,7 +67,7 @@ class Context:
     ``failure`` is the error in an answer of a stream that had begun. ``caller`` is the run of a model that
     made the request, for ``runtime`` alone. ``copied``: it is a copy for a mirror, and in no statistics.
     ``pins`` are the upstream servers of a stream's messages, by pool. ``identity`` is the name of the client,
-    if it has presented valid credentials.
+    if it has presented valid credentials. ``trace`` records the request, if it is sampled.
     """
 
     deadline: float | None = None
@@ -88,6 +89,7 @@ class Context:
     copied: bool = False
     pins: dict[object, object] | None = None
     identity: str | None = None
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS
@@ -71,6 +71,10 @@ from interlingua.translator.serving.routing.build import build
 from interlingua.translator.serving.routing.examine import Examiner
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.settings import LogBook
+from interlingua.translator.tracing import build as tracing
+
+if TYPE_CHECKING:
+    from interlingua.translator.tracing.exporter import Exporter
 
 C = TypeVar("C", bound=KnownModels, covariant=True)
 
@@ -109,6 +113,7 @@ class Assembly:
     loads: list[ListenerLoad] = field(default_factory=list)
     tap: Tap | None = None
     examiner: Examiner | None = None
+    exporter: Exporter | None = None
     mirrors: tuple[Mirror, ...] = ()
 
     @property
@@ -162,7 +167,7 @@ class Assembly:
         )
 
     async def close(self) -> None:
-        """Finish copies to mirrors, free the models, close the connections, flush the tap."""
+        """Finish copies to mirrors, free the models, close the connections, flush the tap and the traces."""
         if self.examiner is not None:
             await self.examiner.stop()
         await self.service.copies.finish()
@@ -170,6 +175,8 @@ class Assembly:
         await self.models.close()
         if self.tap is not None:
             await asyncio.to_thread(self.tap.close)
+        if self.exporter is not None:
+            await asyncio.to_thread(self.exporter.close)
 
 
 def load_local(config: Config, progress: Progress | None = None) -> Loaded:
@@ -236,6 +243,12 @@ def assemble_around(config: Config, models: Models[KnownModels]) -> Assembly:
         assembly.tap = tap = _tap(config.tap, config.server.several_processes)
         service.observers += (tap,)
         assembly.sources.add("tap", tap.metrics, tap.report)
+    if config.tracing is not None and config.tracing.enabled:
+        service.traces, service.tracer, assembly.exporter = tracing.tracer_of(config.tracing)
+        service.metadata = replace(service.metadata, extensions=(*service.metadata.extensions, "trace"))
+        assembly.sources.metrics.append(assembly.exporter.metrics)
+        for each in assembly.mirrors:
+            each.export = assembly.exporter.export
     if assembly.mirrors or assembly.tap is not None:
         assembly.sources.metrics.append(service.copies.metrics)
     return assembly

@@ -18,7 +18,7 @@ from interlingua.protocols.oip.codec_http import ReaderOf, decode_request
 from interlingua.protocols.oip.grpc_messages import SERVICE
 from interlingua.protocols.oip.http_endpoint import error_document, http_fail, json_answer, json_encoder
 from interlingua.protocols.oip.metadata_parameters import add_model_parameters
-from interlingua.protocols.wire import REQUEST_ID, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
 from interlingua.schemas import (
     ErrorCode,
     IndexQuery,
@@ -130,7 +130,7 @@ def _http_endpoint(endpoint: HttpEndpoint, quirks: Quirks) -> HttpEndpoint:
         answer = endpoint.fail(request, opened, error)
         operation = opened.action.operation if opened else None
         if error.code is ErrorCode.MALFORMED and answer.status == 400:
-            document = error_document(error, request.headers.get(REQUEST_ID, ""))
+            document = error_document(error, request)
             detail = [{"type": "value_error", "loc": ["body"], "msg": document["error"]}]
             return json_answer(_INVALID, {**document, "detail": detail})
         if operation is Operation.MODEL_LOAD and error.code is ErrorCode.INTERNAL:

@@ -13,29 +13,37 @@ from interlingua.protocols.oip.codec_http import JSON_HEADERS
 from interlingua.protocols.wire import REQUEST_ID, Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, Operation, invalid_tensor
 from interlingua.schemas.errors import HTTP_STATUS
+from interlingua.schemas.trace import trace_id_of
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
 
 _LAST_VERSION = 2**63 - 1
 
 
-def http_error(error: InferenceError, operation: Operation | None = None, request_id: str = "") -> HttpAnswer:
-    """The answer for ``error``, of ``operation`` if known."""
+def http_error(
+    error: InferenceError, operation: Operation | None = None, request: HttpRequest | None = None
+) -> HttpAnswer:
+    """The answer for ``error``, of ``operation`` if known, to ``request`` if it is at hand."""
     headers: Headers = JSON_HEADERS
     if error.code is ErrorCode.OVERLOADED:
         headers = (*headers, ("Retry-After", "1"))
     if "accept_encoding" in error.details:
         headers = (*headers, ("Accept-Encoding", error.details["accept_encoding"]))
     status = HTTP_STATUS[reported_code(operation, error.code)]
-    return json_answer(status, error_document(error, request_id), headers)
+    return json_answer(status, error_document(error, request), headers)
 
 
-def error_document(error: InferenceError, request_id: str = "") -> dict[str, Any]:
-    """The members for ``error``, to a caller that has sent ``request_id``."""
+def error_document(error: InferenceError, request: HttpRequest | None = None) -> dict[str, Any]:
+    """The members for ``error``, with the id of ``request`` and that of its trace, if it has any."""
     # a message may quote text that is not Unicode
     document: dict[str, Any] = {"error": error.message.encode(errors="backslashreplace").decode()}
+    if request is None:
+        return document
+    request_id, trace_id = request.headers.get(REQUEST_ID, ""), trace_id_of(request.context.traceparent)
     if request_id and request_id.isprintable():
         document["request_id"] = request_id
+    if trace_id:
+        document["trace_id"] = trace_id
     return document
 
 
@@ -81,9 +89,9 @@ def version_of(request: HttpRequest) -> str:
 
 
 def http_fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
-    """The answer of an endpoint for ``error``, with the caller's request id, if any."""
+    """The answer of an endpoint for ``error``."""
     operation = opened.action.operation if opened else None
-    return http_error(error, operation, request.headers.get(REQUEST_ID, ""))
+    return http_error(error, operation, request)
 
 
 def of_server(action: Action[HttpAnswer]) -> Open:

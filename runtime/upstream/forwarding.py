@@ -1,5 +1,5 @@
-"""The headers that a request takes along to an upstream: the caller's trace and request id, the caller's
-headers that the configuration lists, and headers of the configuration's own.
+"""The headers that a request takes along to an upstream: the caller's trace, baggage and request id, the
+caller's headers that the configuration lists, and headers of the configuration's own.
 
 Contract: only headers that the caller sent are forwarded. Probes and discovery carry the configuration's own
 headers alone.
@@ -14,15 +14,17 @@ from interlingua.protocols.wire import REQUEST_ID
 from interlingua.runtime.upstream.header_file import HeaderFile
 from interlingua.schemas import Context, malformed
 
-TRACE = ("traceparent", "tracestate")
-"""The headers of W3C Trace Context, which every request forwards."""
+BAGGAGE = "baggage"
+
+TRACE = ("traceparent", "tracestate", BAGGAGE)
+"""The headers of W3C Trace Context and W3C Baggage, which every request forwards."""
 
 _ALWAYS = frozenset({*TRACE, REQUEST_ID})
 
 
 class Forwarding:
     """The headers of one upstream. ``names``, in lower case, are the caller's headers to forward besides the
-    trace and the request id; ``own`` are added to every call and probe."""
+    trace, its baggage and the request id; ``own`` are added to every call and probe."""
 
     def __init__(self, names: Sequence[str] = (), own: Mapping[str, HeaderFile] | None = None) -> None:
         self._names = tuple(name for name in names if name not in _ALWAYS)
@@ -41,6 +43,9 @@ class Forwarding:
             identity = headers.get(REQUEST_ID)
             if identity:
                 found[REQUEST_ID] = identity
+            baggage = headers.get(BAGGAGE)
+            if baggage:
+                found[BAGGAGE] = baggage
             for name in self._names:
                 header = headers.get(name)
                 if header is not None:

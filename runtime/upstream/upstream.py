@@ -14,7 +14,7 @@ from interlingua.protocols.wire import HttpReply
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.kinds import EVERYWHERE, FLAVORED, HARMLESS, INFERENCE
 from interlingua.runtime.upstream.message_size import nbytes_of
-from interlingua.runtime.upstream.pool import Attempt, Gate, Member, Pool, unanswered
+from interlingua.runtime.upstream.pool import Attempt, Gate, Member, Pool, spans, unanswered
 from interlingua.runtime.upstream.pool.probes import Probe
 from interlingua.runtime.upstream.shared_value import SharedValue
 from interlingua.runtime.upstream.unloaded import UnloadedModels
@@ -175,11 +175,15 @@ class Upstream:
         try:
             while True:
                 with attempt as client:
+                    if attempt.trace is not None:
+                        attempt.begin_span(message)
                     try:
                         reply = await client.send(message)
                     except InferenceError as error:
                         error.message = f"{self._client_label}{error.message}"
                         raise
+                    if attempt.span is not None:
+                        spans.answered(attempt.span, reply)
                     if reply.rest is not None:
                         return await self._read_arriving(attempt, message, reply, read)
                     try:  # _read, inlined
@@ -284,6 +288,8 @@ class Upstream:
                 attempt = Attempt(self.pool, request, context=context)
                 while True:
                     with attempt as client:
+                        if attempt.trace is not None:
+                            attempt.begin_span(message)
                         async with aclosing(client.stream(message)) as answers:
                             async for answer in answers:
                                 attempt.received()

@@ -64,8 +64,8 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         with_listeners("upstream: {}"),
         [
             "c.yaml:2: upstream: unknown key 'upstream'; did you mean 'upstreams'? (allowed: server, "
-            "listeners, admin, model_repository, default_model, models, upstreams, routes, tap, include, "
-            "grps)"
+            "listeners, admin, model_repository, default_model, models, upstreams, routes, tap, tracing, "
+            "include, grps)"
         ],
     ),
     "unknown_key_deep_down": (

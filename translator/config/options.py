@@ -41,6 +41,7 @@ from interlingua.translator.config.routes import RouteOptions
 from interlingua.translator.config.server import ServerOptions
 from interlingua.translator.config.tap import TapOptions
 from interlingua.translator.config.tls import ListenerTlsOptions, UpstreamTlsOptions
+from interlingua.translator.config.tracing import TracingOptions
 from interlingua.translator.config.values import ListenerTransport, Transport, carried, distinct, travels
 
 Engine = Literal["native", "library"]
@@ -323,8 +324,8 @@ class UpstreamOptions(Section):
     max_wait_secs: Annotated[float, Field(ge=0)] = 1.0
     """How long a request above these limits waits before it is refused as overload."""
     forward_headers: tuple[ForwardedName, ...] = ()
-    """Headers of callers to forward with their requests. `traceparent`, `tracestate` and `x-request-id`
-    are always forwarded. Over grpc they are metadata, over brpc user fields."""
+    """Headers of callers to forward with their requests. `traceparent`, `tracestate`, `baggage` and
+    `x-request-id` are always forwarded. Over grpc they are metadata, over brpc user fields."""
     headers: dict[OwnName, HeaderOptions] = Field(default={})
     """Headers to add to every call and probe, such as `authorization`."""
 
@@ -403,6 +404,8 @@ class Config(Section):
     """Rules that send requests to another model than they name."""
     tap: TapOptions | None = None
     """A recording of requests and their answers. The default is none."""
+    tracing: TracingOptions | None = None
+    """Traces for OpenTelemetry. The default is none."""
     include: tuple[Text, ...] = ()
     """Further files of the configuration; a relative path starts at the folder of the including file. Lists
     append, mappings merge, and any other key may be in one file only."""

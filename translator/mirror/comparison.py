@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from interlingua.schemas.trace import Trace
 from interlingua.translator.diff import AnswerDiff
 from interlingua.translator.recording.record import Record
 
@@ -12,11 +13,12 @@ from interlingua.translator.recording.record import Record
 @dataclass(slots=True)
 class Copy:
     """A copied request, waiting or in flight. The mirror model has ``secs`` to answer; the tensors have
-    ``nbytes``."""
+    ``nbytes``. ``trace`` records the copy, if the request is sampled."""
 
     record: Record
     nbytes: int
     secs: float
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, slots=True)

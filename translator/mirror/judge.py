@@ -22,6 +22,7 @@ from interlingua.schemas import (
     InferResponse,
     RequestedOutput,
 )
+from interlingua.schemas.trace import Trace
 from interlingua.translator.config.mirror import MirrorOptions
 from interlingua.translator.diff import AnswerDiff, Tolerance, compare_answers
 from interlingua.translator.mirror.comparison import Comparison, Copy
@@ -99,13 +100,14 @@ class LocalJudge:
     async def _run(self, copy: Copy, on_findings: OnFindings) -> None:
         comparison = None
         try:
-            comparison = await self._judge(copy.record, copy.secs)
+            comparison = await self._judge(copy)
         except Exception:
             _log.exception("mirror comparison failed")
         on_findings(Findings.of(copy, comparison))
 
-    async def _judge(self, record: Record, secs: float) -> Comparison:
-        answer = await self._ask(record, secs)
+    async def _judge(self, copy: Copy) -> Comparison:
+        record = copy.record
+        answer = await self._ask(record, copy.secs, copy.trace)
         diff = await self._compared(record, answer)
         comparison = Comparison(diff, answer.error is not None, answer.elapsed_ns)
         if self._pairs is None:
@@ -129,14 +131,14 @@ class LocalJudge:
         if self._pairs is not None:
             self._pairs.close()
 
-    async def _ask(self, record: Record, secs: float) -> RecordedAnswer:
-        """The mirror model's answer, and the time it took."""
+    async def _ask(self, record: Record, secs: float, trace: Trace | None) -> RecordedAnswer:
+        """The mirror model's answer, and the time it took, which ``trace`` records."""
         responses: list[InferResponse] = []
         failure: InferenceError | None = None
         began = time.monotonic_ns()
         try:
             target = self._find(self._to)
-            request = self._copied(record.request, time.monotonic() + secs)
+            request = self._copied(record.request, time.monotonic() + secs, trace)
             async with asyncio.timeout(secs + _GRACE_SECS):
                 await repeat(target, request, record, responses)
         except InferenceError as error:
@@ -146,9 +148,12 @@ class LocalJudge:
         except Exception as error:
             _log.exception("unexpected error in mirror target")
             failure = InferenceError(ErrorCode.INTERNAL, f"unexpected: {error}")
-        return RecordedAnswer(self._to, tuple(responses), failure, time.monotonic_ns() - began)
+        ended = time.monotonic_ns()
+        if trace is not None:
+            _end_trace(trace, self._to, began, ended, failure)
+        return RecordedAnswer(self._to, tuple(responses), failure, ended - began)
 
-    def _copied(self, request: InferRequest, deadline: float) -> InferRequest:
+    def _copied(self, request: InferRequest, deadline: float, trace: Trace | None) -> InferRequest:
         """The request for the mirror model: the same inputs, whole tensors as outputs, no caller. The copy
         belongs to the caller's trace, but not to the caller's request id, which names exactly one request."""
         outputs = request.outputs
@@ -167,7 +172,10 @@ class LocalJudge:
             caller=None,
             headers=headers,
             copied=True,
+            trace=trace,
         )
+        if trace is not None:
+            context.traceparent = trace.traceparent
         return replace(request, model=self._to, version="", outputs=outputs, context=context)
 
     async def _compared(self, record: Record, answer: RecordedAnswer) -> AnswerDiff:
@@ -185,3 +193,10 @@ class LocalJudge:
 def _effort(answer: RecordedAnswer) -> int:
     outputs = [tensor for response in answer.responses for tensor in response.outputs]
     return sum([tensor.nbytes + _OUTPUT_BYTES for tensor in outputs])
+
+
+def _end_trace(trace: Trace, model: str, began: int, ended: int, failure: InferenceError | None) -> None:
+    span = trace.own("mirror", began, ended)
+    span.attributes["interlingua.model"] = model
+    if failure is not None:
+        span.error, span.attributes["error.type"] = failure.message, failure.code.name

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from interlingua.schemas import ErrorCode, InferRequest
+from interlingua.schemas.trace import Trace
 from interlingua.translator.config.mirror import MirrorOptions
 from interlingua.translator.mirror.comparison import Copy
 from interlingua.translator.mirror.findings import Findings
@@ -37,7 +38,8 @@ _LARGE_BYTES = 1 << 16
 
 class Mirror:
     """An ``Observer`` whose ``judge`` sends copies to the model ``options.to``. ``report`` has the results so
-    far, under ``name``. Use on one event loop, and ``close`` it before the models."""
+    far, under ``name``; ``export`` gets the traces of copies. Use on one event loop, and ``close`` it before
+    the models."""
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class Mirror:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.report = MirrorReport(name, options.to, options.percent, options.rtol, options.atol)
+        self.export: Callable[[Trace], None] | None = None
         self.max_stream_bytes = options.max_queue_bytes // 2
         self._options = options
         self._judge = judge
@@ -105,7 +108,8 @@ class Mirror:
                 self._drop(self._sequences.lost(number), Dropped.SEQUENCE)
             self._release(0, 0)
             return
-        copy = Copy(record, nbytes, self._time_for(record))
+        trace = record.request.context.trace
+        copy = Copy(record, nbytes, self._time_for(record), None if trace is None else trace.part())
         self._hold(copy)
         if not in_sequence:
             self._ready(copy)
@@ -191,6 +195,9 @@ class Mirror:
             if not sound:
                 self._drop(self._sequences.broken(id_), Dropped.SEQUENCE)
             self._sequences.done(id_)
+        if self.export is not None:
+            for trace in findings.traces:
+                self.export(trace)
         self._release(findings.count, findings.nbytes)
 
 

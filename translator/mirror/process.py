@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import ClassVar, cast
 
 from interlingua.protocols.wire import Buffer
+from interlingua.runtime.upstream.forwarding import BAGGAGE
 from interlingua.translator.config.options import Config
 from interlingua.translator.mirror.comparison import Copy
 from interlingua.translator.mirror.findings import Findings
@@ -229,7 +230,7 @@ def _forwarded(config: Config, route: int) -> Sequence[str]:
     mirror = config.routes[route].mirror
     model = None if mirror is None else config.models.get(mirror.to)
     upstream = None if model is None or model.upstream is None else config.upstreams.get(model.upstream)
-    return () if upstream is None else upstream.forward_headers
+    return () if upstream is None else (BAGGAGE, *upstream.forward_headers)
 
 
 def _start(descriptor: int) -> subprocess.Popen[bytes]:

@@ -27,6 +27,7 @@ from interlingua.schemas import (
 )
 from interlingua.schemas import Sequence as TensorSequence
 from interlingua.schemas.datatypes import DATATYPES, Datatype
+from interlingua.schemas.trace import Trace
 from interlingua.translator.mirror.comparison import Copy
 from interlingua.translator.mirror.findings import Findings
 from interlingua.translator.recording.record import Record, RecordedAnswer
@@ -123,6 +124,7 @@ class _LargeTensors:
 
 
 _OF_A_RECORD = attrgetter("began_unix_ns", "dialect", "listener", "streamed", "max_batch_size")
+_OF_A_TRACE = attrgetter("trace_id", "parent_id", "flags", "tracestate", "span_id")
 _OF_A_SEQUENCE = attrgetter("id", "start", "end")
 _OF_A_PLACEMENT = attrgetter("region", "offset", "size")
 
@@ -133,6 +135,7 @@ def _plain(copy: Copy, large: list[Buffer], names: Sequence[str]) -> tuple[objec
     return (
         copy.nbytes,
         copy.secs,
+        None if copy.trace is None else _OF_A_TRACE(copy.trace),
         *_OF_A_RECORD(record),
         (
             request.model,
@@ -164,13 +167,14 @@ def _plain(copy: Copy, large: list[Buffer], names: Sequence[str]) -> tuple[objec
 
 
 def _copy(plain: tuple[Any, ...], large: _LargeTensors) -> Copy:
-    nbytes, secs, began_unix_ns, dialect, listener, streamed, max_batch_size, sent, answered = plain
+    nbytes, secs, trace, began_unix_ns, dialect, listener, streamed, max_batch_size, sent, answered = plain
     request = _read_request(sent, large)
     by, responses, error, elapsed_ns, cut = answered
     given = tuple([_read_response(response, large) for response in responses])
     answer = RecordedAnswer(by, given, _read_error(error), elapsed_ns, cut)
     flags = {"streamed": streamed, "max_batch_size": max_batch_size}
-    return Copy(Record(began_unix_ns, request, dialect, listener, answer, **flags), nbytes, secs)
+    record = Record(began_unix_ns, request, dialect, listener, answer, **flags)
+    return Copy(record, nbytes, secs, None if trace is None else Trace(*trace))
 
 
 def _read_request(plain: tuple[Any, ...], large: _LargeTensors) -> InferRequest:

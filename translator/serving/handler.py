@@ -82,6 +82,8 @@ class TransportPipeline:
             except OffloadRequired as required:
                 opened = await required.offloader.run(processor.limits, endpoint.open, request)
             in_flight.opened = opened
+            if processor.service.tracer is not None:
+                in_flight.begin_trace(processor.default_model)
             if self._has_content_coding and "content-encoding" in request.headers:
                 opened.count = in_flight.hold_decompressed
                 in_flight.hold_decompressed()

@@ -101,6 +101,8 @@ class GrpcPipeline(TransportPipeline):
             except OffloadRequired as required:
                 opened = await required.offloader.run(processor.limits, endpoint.open, request)
             in_flight.opened = opened
+            if processor.service.tracer is not None:
+                in_flight.begin_trace(processor.default_model)
             if nbytes > SMALL_BYTES:
                 in_flight.hold(nbytes)
             if load.requests > load.max_requests or load.total.requests > load.total.max_requests:

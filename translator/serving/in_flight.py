@@ -77,16 +77,27 @@ class InFlightRequest:
             elif self.opened is None or self.opened.action.operation is not Operation.INFER_STREAM:
                 self._end(None)
             return False
-        self._end(_code_of(failure))
         if not isinstance(failure, Exception):
+            self._end(_code_of(failure))
             return False
         if isinstance(failure, MemoryError):
             failure = InferenceError(ErrorCode.OVERLOADED, "no memory for the request")
         error = (
             failure if isinstance(failure, InferenceError) else unforeseen(self.label.format(self.request))
         )
-        self.answer = self.endpoint.fail(self.request, self.opened, error)
+        if self.opened is None and self.service.tracer is not None:
+            self.service.tracer.begin(self.request.context, "")
+        try:
+            self.answer = self.endpoint.fail(self.request, self.opened, error)
+        finally:
+            self._end(error.code)
         return True
+
+    def begin_trace(self, default_model: str) -> None:
+        """Sample an inference, once it is opened, or not."""
+        tracer, opened = self.service.tracer, self.opened
+        if tracer is not None and opened is not None and opened.action.operation in _INFERENCE:
+            tracer.begin(self.request.context, opened.model or default_model)
 
     def hold(self, size: int, others: int = 0) -> None:
         """Count ``size`` bytes until the end, beyond the ``others`` that the transport counts. Raises
@@ -139,6 +150,25 @@ class InFlightRequest:
                 latencies = stages[stage]
                 latencies.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1
                 latencies.ns += ns
+        if self.request.context.trace is not None:
+            self._end_trace(failure)
+
+    def _end_trace(self, failure: ErrorCode | None) -> None:
+        tracer, opened = self.service.tracer, self.opened
+        if tracer is None:
+            return
+        context, metrics = self.request.context, self.metrics
+        attributes = {
+            "interlingua.dialect": metrics.dialect,
+            "interlingua.listener": metrics.load.listener,
+            "interlingua.operation": "unread" if opened is None else opened.action.operation.value,
+            "interlingua.model": "" if opened is None else opened.model,
+            "interlingua.target": context.target,
+            "interlingua.version": context.version,
+            "client.address": context.peer,
+            "enduser.id": context.identity or "",
+        }
+        tracer.end(self.request, self.answer, failure, attributes)
 
 
 def _code_of(failure: BaseException) -> ErrorCode:

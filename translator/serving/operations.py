@@ -42,8 +42,10 @@ from interlingua.translator.serving.observation import ByteBudget, Observer
 from interlingua.translator.serving.passed_copies import PassedCopies
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.route import Route
-from interlingua.translator.serving.settings import LogBook, TraceBook
+from interlingua.translator.serving.settings import LogBook
 from interlingua.translator.serving.trends import TrendCounts, Trends
+from interlingua.translator.tracing.settings import TraceBook
+from interlingua.translator.tracing.tracer import Tracer
 
 EVERY_DIALECT = "*"
 """In ``Service.offline``: all dialects, and the admin address."""
@@ -61,7 +63,8 @@ class Service:
     ``time.monotonic_ns()``. ``listeners`` are bound. ``observers`` observe every inference, with
     ``stream_budget`` for running streams and ``copies`` of messages that pass through. ``share`` repeats the
     changes of clients (``changes.StateChange``) in the other processes of the server, if it has several;
-    ``total`` then returns what all of them have counted, by a name in ``totals.COUNTS``.
+    ``total`` then returns what all of them have counted, by a name in ``totals.COUNTS``. ``tracer`` records
+    the requests that ``traces`` samples, if the configuration has ``tracing``.
     """
 
     router: Router
@@ -78,6 +81,7 @@ class Service:
     shared_memory: SharedMemory = field(default_factory=SharedMemory)
     shared_memory_for: str = "local"
     traces: TraceBook = field(default_factory=TraceBook)
+    tracer: Tracer | None = None
     log: LogBook = field(default_factory=LogBook)
     counted: dict[str, Duration] = field(default_factory=dict)
     trends: Trends = field(default_factory=Trends)
@@ -325,7 +329,8 @@ async def _trace_settings(request: OperationRequest) -> TraceSettings:
     traces = request.service.traces
     if request.argument:
         traces.change(request.model, request.argument)
-    return traces.settings(request.model)
+    total = request.service.total
+    return traces.settings(request.model, None if total is None else await total("traces"))
 
 
 async def _log_settings(request: OperationRequest) -> LogSettings:

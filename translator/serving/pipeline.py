@@ -55,7 +55,9 @@ class Pipeline:
         self.authorization = authorization or Authorization(listener)
         self.load = ListenerLoad(listener) if load is None else load
         self.request_metrics: Metrics = {
-            binding.name if by_transport else binding.dialect: RequestMetrics(timed, self.load)
+            binding.name if by_transport else binding.dialect: RequestMetrics(
+                timed, self.load, binding.dialect
+            )
             for binding in bindings
         }
         processor = RequestProcessor(

@@ -19,9 +19,20 @@ class RequestMetrics:
     and ``stages`` are those of inference, failed ones included; a stream lasts until its last response.
     ``load`` is that of the listener, to which its dialects add together."""
 
-    __slots__ = ("durations", "ended", "in_flight", "load", "received_bytes", "sent_bytes", "stages", "timed")
+    __slots__ = (
+        "dialect",
+        "durations",
+        "ended",
+        "in_flight",
+        "load",
+        "received_bytes",
+        "sent_bytes",
+        "stages",
+        "timed",
+    )
 
-    def __init__(self, timed: bool = False, load: ListenerLoad | None = None) -> None:
+    def __init__(self, timed: bool = False, load: ListenerLoad | None = None, dialect: str = "") -> None:
+        self.dialect = dialect
         self.load = ListenerLoad() if load is None else load
         self.timed = timed
         self.in_flight = 0

@@ -50,6 +50,12 @@ def _merge_operations(these: dict[str, Duration], others: Mapping[str, Duration]
     return these
 
 
+def _merge_numbers(these: dict[str, int], others: Mapping[str, int]) -> dict[str, int]:
+    for name, number in others.items():
+        these[name] = these.get(name, 0) + number
+    return these
+
+
 def _merge_trends(these: TrendCounts, others: TrendCounts) -> TrendCounts:
     these.merge(others)
     return these
@@ -57,6 +63,7 @@ def _merge_trends(these: TrendCounts, others: TrendCounts) -> TrendCounts:
 
 COUNTS: Mapping[str, Count] = {
     "models": Count(lambda service: upstream_counts(service.catalog), dict, _merge_models),
+    "traces": Count(lambda service: service.traces.left(), dict, _merge_numbers),
     "operations": Count(lambda service: service.counted, dict, _merge_operations),
     "trends": Count(lambda service: service.trends.counts(), TrendCounts.none, _merge_trends),
 }

@@ -62,6 +62,7 @@ async def _run(supervisor: Child) -> None:
     service.started_ns = order.started_ns
     assembly.sources.parts["models"] = partial(model_report.collect_here, service.catalog)
     assembly.load.allocate = catalog.allocate
+    service.traces.divide(order.number, order.front_ends)
     front_end = _FrontEnd(supervisor, order, limits, assembly)
     try:
         await asyncio.gather(*(each.start() for each in assembly.mirrors))

@@ -2,7 +2,7 @@
 
 ``member`` is one server and its health, ``pool`` chooses, ``homes`` remembers the servers of sequences,
 ``probes`` checks health, ``unanswered`` makes calls that not every server answers, ``names`` follows host
-names, ``gate`` limits the requests in flight.
+names, ``gate`` limits the requests in flight, ``spans`` records attempts.
 """
 
 from interlingua.runtime.upstream.pool.gate import Gate

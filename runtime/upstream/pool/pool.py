@@ -15,12 +15,14 @@ from types import TracebackType
 from typing import Any
 
 from interlingua.protocols.wire import BodyRest, ConnectionFailedError
+from interlingua.runtime.upstream.pool import spans
 from interlingua.runtime.upstream.pool.homes import Homes, Key, Publish, in_order
 from interlingua.runtime.upstream.pool.member import Member
 from interlingua.runtime.upstream.pool.names import HostNames
 from interlingua.runtime.upstream.pool.probes import Probe, Probes
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, unavailable
+from interlingua.schemas.trace import Span, Trace
 
 _log = logging.getLogger(__name__)
 
@@ -167,9 +169,21 @@ class Attempt:
     block ends with a result or an exception. ``request`` is the inference to send, if it is decoded, else
     ``context`` is its context. ``harmless``: repeating it changes nothing. The block suppresses
     ``ConnectionFailedError`` if another server may be tried. Entering raises the last such error if no server
-    is left, UNAVAILABLE if none takes a request."""
+    is left, UNAVAILABLE if none takes a request. With a ``trace``, each has a ``span`` in it from
+    :meth:`begin_span` on."""
 
-    __slots__ = ("_context", "_failure", "_harmless", "_pool", "_request", "_trial", "_tried", "member")
+    __slots__ = (
+        "_context",
+        "_failure",
+        "_harmless",
+        "_pool",
+        "_request",
+        "_trial",
+        "_tried",
+        "member",
+        "span",
+        "trace",
+    )
 
     def __init__(
         self,
@@ -180,7 +194,9 @@ class Attempt:
     ) -> None:
         self._pool = pool
         self._request = request if request is not None and request.sequence is not None else None
-        self._context = context if request is None else request.context
+        self._context = context = context if request is None else request.context
+        self.trace: Trace | None = None if context is None else context.trace
+        self.span: Span | None = None
         self._harmless = harmless
         self._tried: tuple[Member, ...] = ()
         self._failure: InferenceError | None = None
@@ -216,6 +232,8 @@ class Attempt:
         member.end(error is None)
         if self._trial:
             member.trying = False
+        if self.span is not None and self.trace is not None:
+            spans.end(self.trace, self.span, error)
         if isinstance(error, InferenceError):
             self._judge(error)
         if isinstance(error, ConnectionFailedError) and (self._harmless or not error.sent):
@@ -223,6 +241,12 @@ class Attempt:
             self._failure = error
             return True
         return False
+
+    def begin_span(self, message: Any) -> None:
+        """Record the attempt to send ``message``."""
+        if self.trace is not None:
+            member = self.member
+            self.span = spans.begin(self.trace, message, member.upstream, member.url, len(self._tried))
 
     def received(self) -> None:
         """The server has sent part of its answer."""
@@ -237,6 +261,8 @@ class Attempt:
 
     def _arrived(self, failure: BaseException | None) -> None:
         self.member.end(failure is None)
+        if self.span is not None and self.trace is not None:
+            spans.end(self.trace, self.span, failure)
         if isinstance(failure, InferenceError):
             self._judge(failure)
 

@@ -116,3 +116,9 @@ def test_a_value_goes_where_it_can_be_written(value: str, kinds: tuple[type, ...
         assert raised.value.code is ErrorCode.MALFORMED and (not value or value not in raised.value.message)
         Forwarding().of_the_caller(message, trace)
         assert not getattr(message, "metadata", None) and not getattr(message, "headers", None)
+
+
+def test_baggage_goes_with_every_request() -> None:
+    message = HttpCall("POST", "/")
+    Forwarding().of_the_caller(message, Context(headers={"baggage": "user=1", "x-tenant": "blue"}))
+    assert message.headers == {"baggage": "user=1"}

@@ -10,7 +10,8 @@ import pytest
 
 from interlingua.schemas import ErrorCode, InferenceError, LogSettings, TraceSettings
 from interlingua.translator import logs
-from interlingua.translator.serving.settings import LogBook, TraceBook
+from interlingua.translator.serving.settings import LogBook
+from interlingua.translator.tracing.settings import TraceBook
 
 TRACES = {
     "trace_level": ("OFF",),

@@ -1,0 +1,228 @@
+"""Traces of the real daemon, as a collector receives them: bridged, mirrored, retried and failed requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+import tritonclient.grpc
+
+from tests.e2e.collector import Collector, Received, collector
+from tests.e2e.daemon import Daemon, eventually
+from tests.ports import free_port
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+CALLER = "b7ad6b7169203331"
+SIGNATURE = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}],
+    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
+}
+BODY = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]}]}
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Collector, Daemon]]:
+    """A collector, and a daemon that bridges to another one and mirrors; both export to it."""
+    folder = tmp_path_factory.mktemp("tracing")
+    token = folder / "token"
+    token.write_text("Bearer one\n")
+    with collector() as found, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        far = Daemon.start(folder_in(folder, "far"), far_config(found))
+        near = Daemon.start(folder_in(folder, "near"), near_config(found, far, token))
+        try:
+            yield found, near
+        finally:
+            near.kill()
+            far.kill()
+
+
+def folder_in(folder: Path, name: str) -> Path:
+    made = folder / name
+    made.mkdir()
+    return made
+
+
+def far_config(to: Collector) -> dict[str, Any]:
+    identity = {"backend": "identity", "signature": SIGNATURE}
+    return {
+        "listeners": [{"listen": "127.0.0.1:0", "transport": each} for each in ("http", "grpc")],
+        "models": {"m": identity, "shadow": identity},
+        "tracing": {"otlp": to.url, "service_name": "far", "sample": 0.0},
+    }
+
+
+def near_config(to: Collector, far: Daemon, token: Path) -> dict[str, Any]:
+    http, grpc_address = far.addresses
+    return {
+        "listeners": [
+            {"listen": "127.0.0.1:0", "transport": "http"},
+            {"listen": "127.0.0.1:0", "transport": "grpc"},
+        ],
+        "admin": {"listen": "127.0.0.1:0"},
+        "upstreams": {
+            "far": {"dialect": "oip", "transport": "http", "urls": [f"http://{http}"]},
+            "far_grpc": {"dialect": "oip", "transport": "grpc", "urls": [grpc_address]},
+            "halved": {
+                "dialect": "oip",
+                "transport": "http",
+                "urls": [f"http://{http}", f"http://127.0.0.1:{free_port()}"],
+                # the first call is an inference, at the server that is not there
+                "flavor": "triton",
+                "probe_interval_secs": 0.0,
+            },
+        },
+        "models": {
+            "m": {"upstream": "far", "signature": SIGNATURE},
+            "over_grpc": {"upstream": "far_grpc", "remote_model": "m", "signature": SIGNATURE},
+            "halved": {"upstream": "halved", "remote_model": "m", "signature": SIGNATURE, "required": False},
+            "shadow": {"upstream": "far", "signature": SIGNATURE},
+            "missing": {"upstream": "far", "signature": SIGNATURE, "required": False},
+            "here": {"backend": "identity", "signature": SIGNATURE},
+        },
+        "routes": [{"match": {"model": "m"}, "to": "m", "mirror": {"to": "shadow"}}],
+        "tracing": {
+            "otlp": to.url,
+            "service_name": "near",
+            "sample": 0.0,
+            "headers": {"authorization": {"file": str(token)}},
+        },
+    }
+
+
+def traceparent(number: int, flags: str = "01") -> dict[str, str]:
+    return {"traceparent": f"00-{number:032x}-{CALLER}-{flags}", "tracestate": "vendor=one"}
+
+
+def wait_for(found: Collector, number: int, *names: str) -> list[Received]:
+    """The spans of a trace, once it has those with ``names``."""
+    trace_id = f"{number:032x}"
+
+    def arrived() -> bool:
+        here = [span.name for span in found.trace(trace_id)]
+        return all(here.count(name) >= names.count(name) for name in names)
+
+    eventually(arrived)
+    return found.trace(trace_id)
+
+
+def only(spans: list[Received], name: str, service: str = "near") -> Received:
+    (span,) = [span for span in spans if (span.name, span.service) == (name, service)]
+    return span
+
+
+INFER = "POST /v2/models/{model}/infer"
+RPC = "inference.GRPCInferenceService/ModelInfer"
+
+
+def test_a_bridged_and_mirrored_request(traces: tuple[Collector, Daemon]) -> None:
+    found, near = traces
+    url = f"http://{near.addresses[0]}/v2/models/m/infer"
+    assert requests.post(url, json=BODY, headers=traceparent(1), timeout=30).ok
+    # two attempts at the other daemon, which has a span below each of them
+    spans = wait_for(found, 1, INFER, INFER, INFER, "POST", "POST", "mirror")
+    server = only(spans, INFER)
+    assert (server.kind, server.parent_id, server.error) == ("server", CALLER, None)
+    assert server.attributes["http.response.status_code"] == 200
+    assert server.attributes["interlingua.dialect"] == "oip"
+    mirror = only(spans, "mirror")
+    assert (mirror.parent_id, mirror.attributes["interlingua.model"]) == (server.span_id, "shadow")
+    attempts = {span.parent_id: span for span in spans if span.kind == "client"}
+    assert attempts.keys() == {server.span_id, mirror.span_id}
+    for attempt in attempts.values():
+        assert attempt.attributes["interlingua.upstream"] == "far"
+        assert attempt.attributes["server.address"] == "127.0.0.1"
+        assert attempt.attributes["http.response.status_code"] == 200
+        (far,) = [span for span in spans if span.service == "far" and span.parent_id == attempt.span_id]
+        assert far.kind == "server"
+        assert attempt.began <= far.began <= far.ended <= attempt.ended
+    assert server.began <= attempts[server.span_id].began <= attempts[server.span_id].ended <= server.ended
+    assert found.headers["authorization"] == "Bearer one"
+
+
+def test_the_stages_of_a_request_to_a_local_model(traces: tuple[Collector, Daemon]) -> None:
+    found, near = traces
+    url = f"http://{near.addresses[0]}/v2/models/here/infer"
+    assert requests.post(url, json=BODY, headers=traceparent(2), timeout=30).ok
+    spans = wait_for(found, 2, INFER)
+    server = only(spans, INFER)
+    stages = sorted((span for span in spans if span is not server), key=lambda span: span.began)
+    assert [span.name for span in stages] == ["route", "decode", "queue", "exec", "encode"]
+    assert {span.parent_id for span in stages} == {server.span_id}
+    ends = [server.began, *(moment for span in stages for moment in (span.began, span.ended)), server.ended]
+    assert ends == sorted(ends)
+
+
+def test_grpc_on_both_sides(traces: tuple[Collector, Daemon]) -> None:
+    found, near = traces
+    with tritonclient.grpc.InferenceServerClient(near.addresses[1]) as client:
+        tensor = tritonclient.grpc.InferInput("x", [1, 2], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 2), np.float32))
+        client.infer("over_grpc", [tensor], headers=traceparent(3))
+    spans = wait_for(found, 3, RPC, RPC, RPC)
+    (server,) = [span for span in spans if span.parent_id == CALLER]
+    attempt = next(span for span in spans if span.kind == "client")
+    assert attempt.parent_id == server.span_id
+    assert server.attributes["rpc.system"] == "grpc"
+    assert server.attributes["rpc.grpc.status_code"] == attempt.attributes["rpc.grpc.status_code"] == 0
+    (far,) = [span for span in spans if span.service == "far" and span.kind == "server"]
+    assert far.parent_id == attempt.span_id
+
+
+def test_a_retried_attempt(traces: tuple[Collector, Daemon]) -> None:
+    found, near = traces
+    url = f"http://{near.addresses[0]}/v2/models/halved/infer"
+    assert requests.post(url, json=BODY, headers=traceparent(10), timeout=30).ok
+    spans = wait_for(found, 10, INFER, INFER)
+    failed, answered = sorted((span for span in spans if span.kind == "client"), key=lambda span: span.began)
+    assert failed.attributes["error.type"] == "UNAVAILABLE" and failed.error
+    assert answered.error is None and answered.attributes["http.request.resend_count"] == 1
+    assert failed.parent_id == answered.parent_id and failed.ended <= answered.began
+    (far,) = [span for span in spans if span.service == "far" and span.kind == "server"]
+    assert far.parent_id == answered.span_id
+
+
+def test_a_request_that_fails(traces: tuple[Collector, Daemon]) -> None:
+    found, near = traces
+    url = f"http://{near.addresses[0]}/v2/models/missing/infer"
+    answer = requests.post(url, json=BODY, headers=traceparent(4), timeout=30)
+    assert answer.status_code == 404
+    assert answer.json()["trace_id"] == f"{4:032x}"
+    spans = wait_for(found, 4, INFER, "POST")
+    server = only(spans, INFER)
+    # a mistake of the client is no fault of the server
+    assert (server.error, server.attributes["error.type"]) == (None, "NOT_FOUND")
+    assert server.attributes["http.response.status_code"] == 404
+    attempt = only(spans, "POST")
+    assert attempt.error and attempt.attributes["http.response.status_code"] == 404
+
+
+def test_a_caller_that_is_not_sampled(traces: tuple[Collector, Daemon]) -> None:
+    found, near = traces
+    url = f"http://{near.addresses[0]}/v2/models/here/infer"
+    assert requests.post(url, json=BODY, headers=traceparent(5, "00"), timeout=30).ok
+    assert requests.post(url, json=BODY, headers=traceparent(6), timeout=30).ok
+    wait_for(found, 6, INFER)
+    assert not found.trace(f"{5:032x}")
+
+
+def test_a_legacy_dialect(traces: tuple[Collector, Daemon]) -> None:
+    found, near = traces
+    header = 'batch_size: 1 input { name: "x" dims: 1 dims: 2 } output { name: "y" }'
+    headers = {**traceparent(7), "NV-InferRequest": header, "Content-Type": "application/octet-stream"}
+    url = f"http://{near.addresses[0]}/api/infer/m"
+    answer = requests.post(url, data=bytes(8), headers=headers, timeout=30)
+    assert "SUCCESS" in answer.headers["NV-Status"], answer.headers
+    name = "POST /api/infer/{model}"
+    spans = wait_for(found, 7, name, INFER, INFER, "POST", "POST", "mirror")
+    server = only(spans, name)
+    assert (server.parent_id, server.attributes["interlingua.dialect"]) == (CALLER, "trtis")
+    mirror = only(spans, "mirror")
+    attempts = [span for span in spans if span.kind == "client"]
+    assert sorted(span.parent_id for span in attempts) == sorted((server.span_id, mirror.span_id))
+    servers = [span.parent_id for span in spans if span.service == "far" and span.kind == "server"]
+    assert sorted(servers) == sorted(span.span_id for span in attempts)

@@ -1,0 +1,80 @@
+"""The schema of traces, whose defaults come from the environment variables of OpenTelemetry."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from interlingua.protocols.section import Section, Text
+from interlingua.translator.config.headers import HeaderOptions, OwnName
+
+_MODULES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
+
+SAMPLE = 0.01
+
+
+class TracingOptions(Section):
+    """Traces of requests for OpenTelemetry, exported over OTLP. Needs the extra `otlp`. The environment
+    variables of OpenTelemetry apply where the file states nothing: `OTEL_EXPORTER_OTLP_ENDPOINT` and the
+    others of the exporter, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, and
+    `OTEL_BSP_MAX_QUEUE_SIZE` and the others of the queue. `OTEL_SDK_DISABLED=true` disables traces."""
+
+    otlp: Text | None = None
+    """The URL of the collector for OTLP over HTTP, in protobuf; `/v1/traces` is appended if it is missing.
+    The default is that of the environment, or `http://localhost:4318`."""
+    sample: Annotated[float, Field(ge=0, le=1)] = Field(default=SAMPLE, validate_default=True)
+    """The share of the requests to sample whose caller sends no `traceparent`; others are sampled if their
+    caller has been. Clients may change it while the server runs, by Triton's trace settings. The default is
+    that of the environment, or 0.01."""
+    service_name: Text | None = None
+    """The name of the service (`service.name`). The default is that of the environment, or `interlingua`."""
+    headers: dict[OwnName, HeaderOptions] = Field(default={})
+    """Headers to send to the collector, such as `authorization`, each with the `file` of its value."""
+
+    @field_validator("otlp")
+    @classmethod
+    def _a_url(cls, url: str | None) -> str | None:
+        if url is not None:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError(f"'{url}' is not an http:// or https:// URL")
+            if parts.username is not None or parts.password is not None:
+                raise ValueError("credentials belong in headers: the URL is visible in logs")
+        return url
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_environment(cls, stated: object) -> object:
+        share = _share()
+        if isinstance(stated, dict) and "sample" not in stated and share is not None:
+            return {**stated, "sample": share}
+        return stated
+
+    @model_validator(mode="after")
+    def _installed(self) -> TracingOptions:
+        if not _is_installed():
+            raise ValueError("needs the extra 'otlp': pip install 'interlingua[otlp]'")
+        return self
+
+    @property
+    def enabled(self) -> bool:
+        return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"
+
+
+def _is_installed() -> bool:
+    try:
+        return all(find_spec(module) is not None for module in _MODULES)
+    except ModuleNotFoundError:  # of a package above
+        return False
+
+
+def _share() -> float | None:
+    """The share that ``OTEL_TRACES_SAMPLER`` and its argument state; None without them."""
+    sampler = os.environ.get("OTEL_TRACES_SAMPLER", "").removeprefix("parentbased_")
+    if sampler == "traceidratio":
+        return float(os.environ.get("OTEL_TRACES_SAMPLER_ARG") or 1.0)
+    return {"always_on": 1.0, "always_off": 0.0}.get(sampler)

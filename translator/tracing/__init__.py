@@ -1,0 +1,1 @@
+"""Traces of requests for OpenTelemetry: which are sampled, their spans, their export over OTLP."""

@@ -1,0 +1,154 @@
+"""Exports traces over OTLP with the SDK of OpenTelemetry. This module imports the extra ``otlp``.
+
+Contract: the event loop never waits, since a thread of the SDK sends. Its queue is bounded; a trace for which
+it has no room is dropped as a whole, and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from threading import Thread
+from typing import Any
+
+import requests
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
+from requests.auth import AuthBase
+
+from interlingua.runtime.upstream.header_file import HeaderFile
+from interlingua.schemas.trace import Span, Trace
+from interlingua.translator.admin.metrics import Family, Sample
+
+_VERSION = version("interlingua")
+
+_KINDS = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
+
+_SCOPE = InstrumentationScope("interlingua", _VERSION)
+
+_QUEUE = 2048
+"""Spans that wait for their export: the default of the specification."""
+
+_END_SECS = 5.0
+"""The time at shutdown for the last spans."""
+
+
+class Exporter:
+    """Sends to ``url`` with ``headers`` from files. ``service`` is the name of the service, empty for that of
+    the environment."""
+
+    def __init__(self, url: str, service: str, headers: Mapping[str, HeaderFile]) -> None:
+        # reports every failed batch once, without its retries
+        logging.getLogger("opentelemetry").setLevel(logging.ERROR)
+        session = requests.Session()
+        session.auth = _Headers(headers)
+        self._resource = _resource(service)
+        self._sender = _Counting(OTLPSpanExporter(endpoint=url, session=session))
+        self._room = int(os.environ.get(OTEL_BSP_MAX_QUEUE_SIZE, _QUEUE))
+        self._batches = BatchSpanProcessor(self._sender, max_queue_size=self._room)
+        self._queued = self._dropped = 0
+
+    @property
+    def service(self) -> str:
+        return str(self._resource.attributes[SERVICE_NAME])
+
+    def export(self, trace: Trace) -> None:
+        """Queue the spans of ``trace``, or drop them all."""
+        spans = trace.spans
+        if self._queued - self._sender.taken + len(spans) > self._room:
+            self._dropped += len(spans)
+            return
+        self._queued += len(spans)
+        for span in spans:
+            self._batches.on_end(_readable(span, trace, self._resource))
+
+    def close(self) -> None:
+        """Send what is queued, for some seconds at most. Blocks."""
+        # daemonic: a collector that does not answer must not hold up the exit
+        closing = Thread(target=self._batches.shutdown, name="traces", daemon=True)
+        closing.start()
+        closing.join(_END_SECS)
+
+    def metrics(self) -> Iterator[Family]:
+        yield Family(
+            "interlingua_spans_exported_total",
+            "counter",
+            "Spans that the collector has accepted.",
+            [Sample(self._sender.accepted)],
+        )
+        lost = {"queue_full": self._dropped, "export_failed": self._sender.failed}
+        yield Family(
+            "interlingua_spans_dropped_total",
+            "counter",
+            "Spans of sampled requests that the collector has not got, by reason: no room in the queue, or "
+            "the export has failed.",
+            [Sample(spans, {"reason": reason}) for reason, spans in lost.items()],
+        )
+
+
+class _Counting(SpanExporter):
+    """Counts what ``exporter`` does: the spans that it has ``taken``, and how they end."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self.taken = self.accepted = self.failed = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.taken += len(spans)
+        result = self._exporter.export(spans)
+        if result is SpanExportResult.SUCCESS:
+            self.accepted += len(spans)
+        else:
+            self.failed += len(spans)
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+
+class _Headers(AuthBase):
+    """Adds headers whose values may change while the server runs."""
+
+    def __init__(self, headers: Mapping[str, HeaderFile]) -> None:
+        self._headers = headers
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers.update({name: file.value() for name, file in self._headers.items()})
+        return request
+
+
+def _resource(service: str) -> Resource:
+    """This process: the SDK adds a random ``service.instance.id``, and the attributes of the environment."""
+    stated: dict[str, Any] = {SERVICE_VERSION: _VERSION, **({SERVICE_NAME: service} if service else {})}
+    found = Resource.create(stated)
+    if str(found.attributes[SERVICE_NAME]).startswith("unknown_service"):
+        return found.merge(Resource({SERVICE_NAME: "interlingua"}))
+    return found
+
+
+def _readable(span: Span, trace: Trace, resource: Resource) -> ReadableSpan:
+    state = TraceState.from_header([trace.tracestate]) if trace.tracestate else None
+    flags = TraceFlags(trace.flags)
+    parent = None
+    if span.parent_id:
+        remote = span.parent_id == trace.parent_id
+        parent = SpanContext(trace.trace_id, span.parent_id, remote, flags, state)
+    return ReadableSpan(
+        span.name,
+        SpanContext(trace.trace_id, span.span_id, False, flags, state),
+        parent,
+        resource,
+        span.attributes,
+        kind=_KINDS[span.kind],
+        status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
+        start_time=span.began_ns,
+        end_time=span.ended_ns,
+        instrumentation_scope=_SCOPE,
+    )
