@@ -329,6 +329,7 @@ Endpoint = HttpEndpoint | GrpcEndpoint | BrpcEndpoint | FramedEndpoint
 Calls = Mapping[Operation, UpstreamCall[Any, Any]]
 """The calls by operation; a dialect lacks the operations that are missing."""
 
+FailureStatus = Callable[[InferenceError, Operation | None], int | str]
 Unmatched = Callable[[HttpRequest, tuple[str, ...]], HttpAnswer]
 
 
@@ -345,6 +346,8 @@ class Binding:
     for listeners, their calls for upstreams. ``multiplexed`` are the bindings, by transport, that a listener
     answers on the same port. With ``te_with_length`` an HTTP listener takes requests with both
     ``Transfer-Encoding`` and ``Content-Length``, which RFC 9112, section 6.1, calls ambiguous.
+    ``failure_status`` returns the status that an answer to a failed operation has besides that of the
+    transport, for the log.
     """
 
     dialect: str
@@ -358,6 +361,7 @@ class Binding:
     flavors: Mapping[str, Binding] = field(default_factory=dict)
     multiplexed: Mapping[str, Binding] = field(default_factory=dict)
     te_with_length: bool = False
+    failure_status: FailureStatus | None = None
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from interlingua.schemas.datatypes import Datatype
-from interlingua.schemas.errors import ErrorCode, InferenceError
+from interlingua.schemas.errors import InferenceError
 from interlingua.schemas.tensor import SharedMemoryRef, Tensor
 from interlingua.schemas.trace import Trace
 
@@ -84,7 +84,7 @@ class Context:
     target: str = ""
     version: str = ""
     upstream: str = ""
-    failure: ErrorCode | None = None
+    failure: InferenceError | None = None
     caller: object = None
     copied: bool = False
     pins: dict[object, object] | None = None

@@ -61,6 +61,7 @@ from interlingua.translator.mirror import Mirror
 from interlingua.translator.recording.redaction import Redaction
 from interlingua.translator.recording.shared_file import writer as recording_writer
 from interlingua.translator.recording.tap import Tap
+from interlingua.translator.serving.access_log import access_log
 from interlingua.translator.serving.header_parameters import HeaderParameters
 from interlingua.translator.serving.operations import EVERY_DIALECT, Service
 from interlingua.translator.serving.pipeline import Pipeline
@@ -177,6 +178,7 @@ class Assembly:
             await asyncio.to_thread(self.tap.close)
         if self.exporter is not None:
             await asyncio.to_thread(self.exporter.close)
+        await asyncio.to_thread(self.service.access.close)
 
 
 def load_local(config: Config, progress: Progress | None = None) -> Loaded:
@@ -221,7 +223,7 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
 
 def assemble_around(config: Config, models: Models[KnownModels]) -> Assembly:
     """Build what ``config`` describes around ``models``, which the assembly owns. Raises ``OSError`` if the
-    file of the tap cannot be opened."""
+    file of the tap or of the access log cannot be opened."""
     catalog, upstreams = models.catalog, models.upstreams
     mirrors = mirror.build(config, catalog.find)
     service = _service(config, catalog, list(map(build, config.routes, mirrors)))
@@ -273,6 +275,7 @@ def _service(config: Config, catalog: KnownModels, routes: list[Route]) -> Servi
         shared_memory=SharedMemory(server.shared_memory.max_regions, server.shared_memory.max_bytes),
         shared_memory_for=server.shared_memory.allow,
         log=LogBook(logs.settings(server.log_level), logs.apply),
+        access=access_log(server.access_log, server.access_log_file, catalog),
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from interlingua.protocols.dialect import Binding, Dialect, HttpEndpoint
-from interlingua.protocols.grps import json_quirks
+from interlingua.protocols.grps import json_quirks, outcome
 from interlingua.protocols.grps.capability import OVER_BRPC, OVER_GRPC, OVER_HTTP
 from interlingua.protocols.grps.client_http import HTTP_CALLS, HTTP_CPP_CALLS
 from interlingua.protocols.grps.client_rpc import BRPC_CALLS, GRPC_CALLS
@@ -25,6 +26,9 @@ from interlingua.protocols.grps.server_rpc import (
 from interlingua.protocols.grps.settings import GrpsOptions
 
 __all__ = ["DIALECT", "DIALECT_NAME", "dialect"]
+
+_py_status = partial(outcome.failure_code, PY)
+_cpp_status = partial(outcome.failure_code, CPP)
 
 _PREFIXES = ("/grps/", *(f"/{service}/" for service in BRPC_NAMES))
 
@@ -46,9 +50,14 @@ def dialect(options: PredictOptions | None = None) -> Dialect:
         HTTP_CALLS,
         unmatched=PY.unmatched,
         prefixes=_PREFIXES,
+        failure_status=_py_status,
     )
     cpp_http = replace(
-        http, endpoints=_http_endpoints(CPP, chosen), calls=HTTP_CPP_CALLS, unmatched=CPP.unmatched
+        http,
+        endpoints=_http_endpoints(CPP, chosen),
+        calls=HTTP_CPP_CALLS,
+        unmatched=CPP.unmatched,
+        failure_status=_cpp_status,
     )
     grpc = Binding(
         DIALECT_NAME,
@@ -57,8 +66,9 @@ def dialect(options: PredictOptions | None = None) -> Dialect:
         grpc_endpoints(PY, chosen),
         GRPC_CALLS,
         contracts=(("interlingua.schemas.grps", "grps.desc"),),
+        failure_status=_py_status,
     )
-    cpp_grpc = replace(grpc, endpoints=grpc_endpoints(CPP, chosen))
+    cpp_grpc = replace(grpc, endpoints=grpc_endpoints(CPP, chosen), failure_status=_cpp_status)
     brpc = Binding(
         DIALECT_NAME,
         "brpc",
@@ -66,9 +76,10 @@ def dialect(options: PredictOptions | None = None) -> Dialect:
         brpc_endpoints(CPP, chosen),
         BRPC_CALLS,
         multiplexed={
-            "http": replace(http, endpoints=stub_endpoints(CPP, chosen), unmatched=CPP.unmatched),
-            "grpc": replace(grpc, endpoints=brpc_grpc_endpoints(CPP, chosen), contracts=()),
+            "http": replace(cpp_http, endpoints=stub_endpoints(CPP, chosen), calls=HTTP_CALLS),
+            "grpc": replace(cpp_grpc, endpoints=brpc_grpc_endpoints(CPP, chosen), contracts=()),
         },
+        failure_status=_cpp_status,
     )
     return Dialect.of(
         replace(http, flavors={CPP.name: cpp_http}),

@@ -70,6 +70,12 @@ def failed(
     return GrpsMessage(status=status)
 
 
+def failure_code(flavor: Flavor, error: InferenceError, operation: Operation | None) -> int:
+    """The code in the answer of :func:`failed` for a model, for the log."""
+    status = failed(flavor, error, operation, "-").status
+    return 0 if status is None else status.code
+
+
 def probed(state: Readiness) -> GrpsMessage:
     """The answer to a probe."""
     return DONE if state.ready else GrpsMessage(status=_NOT_READY)

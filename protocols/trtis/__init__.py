@@ -9,10 +9,18 @@ from interlingua.protocols.trtis.codec import DIALECT_NAME
 from interlingua.protocols.trtis.manifest import MANIFEST
 from interlingua.protocols.trtis.server import HTTP_ENDPOINTS, unmatched
 from interlingua.protocols.trtis.server_grpc import GRPC_ENDPOINTS
+from interlingua.protocols.trtis.status import status_name
 
 DIALECT = Dialect.of(
     Binding(
-        DIALECT_NAME, "http", OVER_HTTP, HTTP_ENDPOINTS, HTTP_CALLS, unmatched=unmatched, prefixes=("/api",)
+        DIALECT_NAME,
+        "http",
+        OVER_HTTP,
+        HTTP_ENDPOINTS,
+        HTTP_CALLS,
+        unmatched=unmatched,
+        prefixes=("/api",),
+        failure_status=status_name,
     ),
     Binding(
         DIALECT_NAME,
@@ -21,6 +29,7 @@ DIALECT = Dialect.of(
         GRPC_ENDPOINTS,
         GRPC_CALLS,
         contracts=(("interlingua.schemas.trtis", "grpc_service.desc"),),
+        failure_status=status_name,
     ),
     manifest=MANIFEST,
 )

@@ -53,6 +53,12 @@ STATUS_CODES: Mapping[ErrorCode, int] = {
 _UNKNOWN_MODEL = {Operation.INFER: UNAVAILABLE, Operation.STATUS: INVALID_ARG}
 """The original server's code for an unknown model, by operation."""
 
+_NAMES = (
+    *("INVALID", "SUCCESS", "UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED"),
+    "ALREADY_EXISTS",
+)
+"""Of ``RequestStatusCode``, by number."""
+
 REQUEST_STATUS: Any = MESSAGES["nvidia.inferenceserver.RequestStatus"]
 SERVER_STATUS: Any = MESSAGES["nvidia.inferenceserver.ServerStatus"]
 SHARED_MEMORY_STATUS: Any = MESSAGES["nvidia.inferenceserver.SharedMemoryStatus"]
@@ -104,6 +110,11 @@ def status_code(error: InferenceError, operation: Operation | None) -> int:
     if error.model_not_found:
         return _UNKNOWN_MODEL.get(operation, NOT_FOUND) if operation else NOT_FOUND
     return STATUS_CODES[error.code]
+
+
+def status_name(error: InferenceError, operation: Operation | None) -> str:
+    """The name of :func:`status_code`, for the log."""
+    return _NAMES[status_code(error, operation)]
 
 
 def error_text(error: InferenceError) -> str:

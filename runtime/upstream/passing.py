@@ -162,7 +162,7 @@ class UpstreamPassing:
                 self.count_end(error, version, size, began, context)
             if not answered:
                 raise
-            context.failure = error.code
+            context.failure = error
             form = form or _reply_form(opened, known.ours)
             yield opened.action.encode(form, InferResponse(model, (), version, error=error)), True
             return

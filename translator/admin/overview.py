@@ -96,6 +96,15 @@ def families(service: Service) -> Iterator[Family]:
     yield Family("interlingua_online", "gauge", text, [Sample(not service.offline)])
     text = "Tasks of the event loop."
     yield Family("interlingua_event_loop_tasks", "gauge", text, [Sample(len(asyncio.all_tasks()))])
+    access = service.access
+    records = {
+        "written": access.recorded - access.dropped,
+        "suppressed": access.suppressed,
+        "dropped": access.dropped,
+    }
+    text = "Records of the access log: written, beyond the rate of errors, or lost to a slow reader."
+    samples = [Sample(count, {"outcome": outcome}) for outcome, count in records.items()]
+    yield Family("interlingua_access_log_records_total", "counter", text, samples)
     regions = service.shared_memory.status()
     text = "Registered shared memory regions."
     yield Family("interlingua_shared_memory_regions", "gauge", text, [Sample(len(regions))])

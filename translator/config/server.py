@@ -89,6 +89,11 @@ class ServerOptions(Section):
     """The least severe level to log."""
     log_format: Literal["text", "json"] = "text"
     """Log lines for people, or one JSON object per line."""
+    access_log: Literal["none", "errors", "all"] = "errors"
+    """The requests that the access log has: none, those that fail (of many some), or all."""
+    access_log_file: Text | None = None
+    """A file for the access log, which is otherwise part of the log. It is opened again after it has been
+    renamed. A relative path starts at the working directory of the process. The default is none."""
     audit_log: Text | None = None
     """A file for the audit log, which is part of the log too: one JSON object per privileged operation. It is
     opened again after it has been renamed. A relative path starts at the working directory of the process.

@@ -17,29 +17,50 @@ class Output:
     written at once."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream: TextIO | None = stream
         self._lock = threading.Lock()
         try:
-            self._descriptor: int | None = stream.fileno()
+            self._descriptor = stream.fileno()
         except (OSError, io.UnsupportedOperation):
-            self._descriptor = None
+            self._descriptor = -1
 
     def write(self, lines: Iterable[str]) -> None:
         """Write ``lines``, each without its end. Raises ``OSError``."""
         with self._lock:
-            if self._descriptor is None:
+            if self._descriptor < 0 and self._stream is not None:
                 self._stream.write("".join([f"{line}\n" for line in lines]))
                 self._stream.flush()
-                return
-            pending = b""
-            for line in lines:
-                encoded = f"{line}\n".encode(errors="backslashreplace")
-                if pending and len(pending) + len(encoded) > LINE_BYTES:
-                    _write(self._descriptor, pending)
-                    pending = b""
-                pending += encoded
-            if pending:
+            else:
+                self._write(lines)
+
+    def _write(self, lines: Iterable[str]) -> None:
+        pending = b""
+        for line in lines:
+            encoded = f"{line}\n".encode(errors="backslashreplace")
+            if pending and len(pending) + len(encoded) > LINE_BYTES:
                 _write(self._descriptor, pending)
+                pending = b""
+            pending += encoded
+        if pending:
+            _write(self._descriptor, pending)
+
+
+class FileOutput(Output):
+    """Appends to the file at ``path``, which other programs may rename at any time. Raises ``OSError``."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._stream = None
+        self._lock = threading.Lock()
+        self._write(())
+
+    def _write(self, lines: Iterable[str]) -> None:
+        # open for one write alone: whatever has the name then gets the lines
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            super()._write(lines)
+        finally:
+            os.close(self._descriptor)
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -21,11 +21,14 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 
+_MARK = re.compile("[@:= ]")
+"""What every text with a credential has."""
+
 
 def redacted(text: str) -> str:
     """``text`` without the passwords of URLs, and without the values of headers and parameters that
     authenticate."""
-    return _SECRET.sub(_without, text)
+    return _SECRET.sub(_without, text) if _MARK.search(text) else text
 
 
 def _without(found: re.Match[str]) -> str:

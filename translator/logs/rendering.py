@@ -43,9 +43,10 @@ class Renderer:
         last: tuple[Processor, ...] = (self._text,)
         if form == "json":
             last = (_json_time, JSONRenderer(serializer=_json_line))
-        self._chain: tuple[Processor, ...] = (self._of_the_process, _redact, *last)
+        self._chain: tuple[Processor, ...] = (self._of_the_process, *last)
 
     def __call__(self, event: EventDict) -> str:
+        """The line of an event of our own, which has no credentials."""
         rendered: Any = event
         for processor in self._chain:
             rendered = processor(None, "", rendered)
@@ -53,7 +54,7 @@ class Renderer:
 
     def formatter(self) -> logging.Formatter:
         """A formatter of records of the standard library."""
-        before: list[Processor] = [_of_a_record, format_exc_info]
+        before: list[Processor] = [_of_a_record, format_exc_info, _redact]
         return ProcessorFormatter(
             foreign_pre_chain=before, processors=[ProcessorFormatter.remove_processors_meta, *self._chain]
         )
@@ -99,7 +100,7 @@ def _of_a_record(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def _redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    return {key: _redacted(value) for key, value in event.items()}
+    return {key: value if key == "_record" else _redacted(value) for key, value in event.items()}
 
 
 def _redacted(value: Any) -> Any:

@@ -45,8 +45,8 @@ def set_up(level: str, form: Form, role: str = "") -> None:
 
 
 def write(events: Iterable[EventDict], output: Output | None = None) -> None:
-    """Write ``events`` to ``output``, by default to the log of the process, whatever its level. From any
-    thread. Does nothing before :func:`set_up`. Raises ``OSError``."""
+    """Write ``events``, which have no credentials, to ``output``, by default to the log of the process,
+    whatever its level. From any thread. Does nothing before :func:`set_up`. Raises ``OSError``."""
     for handler in _handlers():
         lines = tuple([handler.renderer(event) for event in events])
         (output or handler.output).write(lines)

@@ -15,8 +15,9 @@ from interlingua.protocols.dialect import Binding, BrpcEndpoint, FramedEndpoint
 from interlingua.protocols.wire import REQUEST_ID, Buffer, FramedRequest
 from interlingua.schemas import InferenceError, Operation
 from interlingua.schemas.offload import OffloadRequired
+from interlingua.translator.serving.access_log import EndpointLog
 from interlingua.translator.serving.answer_headers import server_timing, with_request_id
-from interlingua.translator.serving.in_flight import InFlightRequest, refuse_inference
+from interlingua.translator.serving.in_flight import InFlightRequest, answer_size, refuse_inference
 from interlingua.translator.serving.interleave import StreamItem
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.request_metrics import RequestMetrics
@@ -25,6 +26,10 @@ Metrics = Mapping[str, RequestMetrics]
 """The request metrics of a listener, by dialect."""
 
 Items = AsyncGenerator[StreamItem[Any], None]
+
+
+def no_status(answer: Any) -> None:
+    """Of an answer whose transport has no status."""
 
 
 class Handling(NamedTuple):
@@ -40,13 +45,15 @@ class TransportPipeline:
 
     The class attributes describe its messages: ``_key`` finds the endpoint of a request, ``_body`` and
     ``_headers`` are parts of it, and ``_label`` is the format of its name in logs. An answer has a
-    ``message``, ``parts``, or both.
+    ``message``, ``parts``, or both, and a ``_status``.
     """
 
     _key: ClassVar[attrgetter[Any]]
     _body: ClassVar[attrgetter[Any]] = attrgetter("message")
     _headers: ClassVar[attrgetter[Any]] = attrgetter("context.headers")
     _label: ClassVar[str]
+    _transport: ClassVar[str]
+    _status: ClassVar[Any] = attrgetter("code")
     _has_message: ClassVar[bool] = True
     _has_parts: ClassVar[bool] = False
     _has_content_coding: ClassVar[bool] = False
@@ -55,8 +62,15 @@ class TransportPipeline:
         self._handling = handling
         self._processor = handling.processor
         self._bindings = bindings
-        self._endpoints: Mapping[Any, tuple[Any, Binding, RequestMetrics, bool]] = {
-            key: (endpoint, binding, handling.metrics[binding.dialect], self._is_timed(endpoint))
+        self._access = {binding.dialect: self._endpoint_log(binding) for binding in bindings}
+        self._endpoints: Mapping[Any, tuple[Any, Binding, RequestMetrics, bool, EndpointLog]] = {
+            key: (
+                endpoint,
+                binding,
+                handling.metrics[binding.dialect],
+                self._is_timed(endpoint),
+                self._access[binding.dialect],
+            )
             for binding in bindings
             for endpoint in binding.endpoints
             for key in self._keys(endpoint)
@@ -65,18 +79,28 @@ class TransportPipeline:
     def _keys(self, endpoint: Any) -> Iterable[Any]:
         raise NotImplementedError
 
+    def _endpoint_log(self, binding: Binding | None = None) -> EndpointLog:
+        """The access log of ``binding``, or of requests that belong to no dialect."""
+        processor, status = self._processor, type(self)._status
+        place = {"listener": processor.listener, "transport": self._transport}
+        log = processor.service.access
+        if binding is None:
+            return EndpointLog(log, place, self._label, status)
+        own = {**place, "dialect": binding.dialect}
+        return EndpointLog(log, own, self._label, status, binding.failure_status)
+
     def _is_timed(self, endpoint: Any) -> bool:
         """Whether answers of ``endpoint`` have ``Server-Timing``."""
         return False
 
     async def serve(self, request: Any) -> Any:
         processor, context = self._processor, request.context
-        endpoint, binding, metrics, timed = self._endpoints[self._key(request)]
+        endpoint, binding, metrics, timed, access = self._endpoints[self._key(request)]
         nbytes, load = len(self._body(request)), metrics.load
         arriving = None if self._has_message or request.rest is None else request
         if arriving is not None:
             nbytes += arriving.rest.length
-        with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, self._label) as in_flight:
+        with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, access) as in_flight:
             try:
                 opened = endpoint.open(request)
             except OffloadRequired as required:
@@ -111,11 +135,13 @@ class TransportPipeline:
 
     def refuse(self, request: Any, error: InferenceError) -> Any:
         """The transport's own refusal (a message too large, say) in the dialect's form."""
-        endpoint, _, metrics, _ = self._endpoints[self._key(request)]
+        endpoint, _, metrics, _, access = self._endpoints[self._key(request)]
         if not request.context.request_number:  # it was not served
             self._processor.service.number(request.context)
             metrics.refuse(error.code)
-        return with_request_id(endpoint.fail(request, None, error), self._headers(request))
+        answer = endpoint.fail(request, None, error)
+        access.refused(request, answer, error, len(self._body(request)), answer_size(answer))
+        return with_request_id(answer, self._headers(request))
 
     async def _whole(self, items: Items, collects: bool, metrics: RequestMetrics) -> Any:
         """The one answer with all ``items``, over transports that have a form for it."""
@@ -126,7 +152,7 @@ class BrpcPipeline(TransportPipeline):
     """A ``BrpcHandler``."""
 
     _key = attrgetter("service", "method")
-    _label = "{0.service}/{0.method}"
+    _label, _transport = "{0.service}/{0.method}", "brpc"
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         super().__init__(handling, bindings)
@@ -147,7 +173,8 @@ class FramedPipeline(TransportPipeline):
     """A ``FramedHandler``: messages have no method, since a listener has one endpoint."""
 
     _key = attrgetter("__class__")
-    _label = "a message"
+    _label, _transport = "a message", "tcp"
+    _status = no_status
     _has_message, _has_parts = False, True
 
     def _keys(self, endpoint: FramedEndpoint) -> Iterable[type]:

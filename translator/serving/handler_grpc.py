@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -15,9 +16,10 @@ from interlingua.protocols.transport.load import SMALL_BYTES
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import InferenceError, Operation
 from interlingua.schemas.offload import OffloadRequired
+from interlingua.translator.serving.access_log import Size
 from interlingua.translator.serving.answer_headers import with_request_id
 from interlingua.translator.serving.handler import Handling, Items, TransportPipeline
-from interlingua.translator.serving.in_flight import InFlightRequest, refuse_inference
+from interlingua.translator.serving.in_flight import InFlightRequest, error_of, refuse_inference
 from interlingua.translator.serving.interleave import interleave
 
 _STREAM_WINDOW = 64
@@ -32,12 +34,37 @@ PERMISSION_DENIED = 7
 """The status of gRPC for FORBIDDEN."""
 
 
+_STATUS_NAMES = (
+    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
+    *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE"),
+    *("UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
+)
+"""By number: https://grpc.github.io/grpc/core/md_doc_statuscodes.html"""
+
+
+def grpc_status(answer: GrpcAnswer) -> str:
+    """The name of the status of ``answer``."""
+    return _STATUS_NAMES[answer.code] if answer.code < len(_STATUS_NAMES) else str(answer.code)
+
+
+class _StreamTotals:
+    """What a stream has carried: its messages and answers, the ``last`` of these, and the last failure."""
+
+    __slots__ = ("answers", "failure", "last", "messages", "received", "sent")
+
+    def __init__(self) -> None:
+        self.messages = self.answers = self.received = self.sent = 0
+        self.last = GrpcAnswer()
+        self.failure: InferenceError | None = None
+
+
 class GrpcPipeline(TransportPipeline):
     """A ``GrpcHandler``."""
 
     _key = attrgetter("method")
     _headers = attrgetter("metadata")
-    _label = "{0.method}"
+    _label, _transport = "{0.method}", "grpc"
+    _status = grpc_status
     _has_parts = True
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
@@ -66,18 +93,41 @@ class GrpcPipeline(TransportPipeline):
             return
         if self._endpoints[call.method][0].pinned:
             call.context.pins = {}
+        totals = self._begin_stream(call)
         every = interleave(
             messages,
-            partial(self._answers, call),
+            partial(self._answers, call, totals),
             _STREAM_WINDOW,
             _SMALL_WINDOW,
             lambda message: len(message) <= SMALL_BYTES,
         )
-        async with aclosing(every) as answers:
-            async for answer in answers:
-                yield with_request_id(answer, call.metadata)
-                if answer.code:
-                    return
+        try:
+            async with aclosing(every) as answers:
+                async for answer in answers:
+                    totals.answers += 1
+                    totals.sent += answer.size
+                    totals.last = answer
+                    yield with_request_id(answer, call.metadata)
+                    if answer.code:
+                        break
+        except BaseException as failure:
+            self._end_stream(call, totals, error_of(failure))
+            raise
+        self._end_stream(call, totals, totals.failure if totals.last.code else None)
+
+    def _begin_stream(self, call: GrpcRequest) -> _StreamTotals:
+        self._processor.service.number(call.context)
+        call.context.began = time.monotonic_ns()
+        return _StreamTotals()
+
+    def _end_stream(self, call: GrpcRequest, totals: _StreamTotals, error: InferenceError | None) -> None:
+        """Add the stream to the access log, in which its messages have records too."""
+        access = self._endpoints[call.method][4]
+        if error is None and not access.log.every:
+            return
+        size = Size(totals.received, totals.sent, totals.messages, totals.answers)
+        outcome = access.outcome(totals.last, error, None)
+        access.log.add(access.place, call.method, call.context, outcome, size, event="stream")
 
     def _refused_reflection(self, call: GrpcRequest) -> GrpcAnswer | None:
         """The refusal of a call of server reflection, which is of no dialect; None if it is permitted."""
@@ -90,12 +140,14 @@ class GrpcPipeline(TransportPipeline):
             return GrpcAnswer(code=PERMISSION_DENIED, details=error.message)
         return None
 
-    async def _answers(self, call: GrpcRequest, message: Buffer) -> Items:
-        endpoint, binding, metrics, _ = self._endpoints[call.method]
+    async def _answers(self, call: GrpcRequest, totals: _StreamTotals, message: Buffer) -> Items:
+        totals.messages += 1
+        totals.received += len(message)
+        endpoint, binding, metrics, _, access = self._endpoints[call.method]
         request = replace(call, message=message, context=replace(call.context, timings={}, ended={}))
         processor, context, nbytes = self._processor, request.context, len(message)
         load = metrics.load
-        with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, self._label) as in_flight:
+        with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, access) as in_flight:
             try:
                 opened = endpoint.open(request)
             except OffloadRequired as required:
@@ -117,9 +169,11 @@ class GrpcPipeline(TransportPipeline):
             else:
                 async with aclosing(in_flight.stream(items)) as counted:
                     async for answer, last in counted:
+                        totals.failure = context.failure or totals.failure
                         if answer is not None:
                             metrics.sent_bytes += answer.size
                         yield answer, last
                 return
+        totals.failure = in_flight.failure or totals.failure
         metrics.sent_bytes += in_flight.answer.size
         yield in_flight.answer, True

@@ -14,6 +14,7 @@ from interlingua.protocols.wire import Buffer, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.translator.serving.answer_headers import with_request_id
 from interlingua.translator.serving.handler import Handling, Items, TransportPipeline
+from interlingua.translator.serving.in_flight import answer_size
 from interlingua.translator.serving.request_metrics import RequestMetrics
 
 
@@ -23,12 +24,14 @@ class HttpPipeline(TransportPipeline):
     _key = attrgetter("endpoint")
     _body = attrgetter("body")
     _headers = attrgetter("headers")
-    _label = "{0.method} {0.path}"
+    _label, _transport = "{0.method} {0.path}", "http"
+    _status = attrgetter("status")
     _has_message, _has_parts, _has_content_coding = False, True, True
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         super().__init__(handling, bindings)
         self._paths = PathTable(self._endpoints)
+        self._unowned = self._endpoint_log()
 
     def _keys(self, endpoint: HttpEndpoint) -> Iterable[HttpEndpoint]:
         return (endpoint,) if endpoint.path != "*" or len(self._bindings) == 1 else ()
@@ -41,7 +44,9 @@ class HttpPipeline(TransportPipeline):
         methods, params = self._paths.find(request.path)
         endpoint = methods.get(request.method) or methods.get("*")
         if endpoint is None:
-            refusal: HttpAnswer = with_request_id(self._unmatched(request, tuple(methods)), request.headers)
+            answer = self._unmatched(request, tuple(methods))
+            self._record_unmatched(request, answer, tuple(methods))
+            refusal: HttpAnswer = with_request_id(answer, request.headers)
             return refusal
         if endpoint.page and not wants_html(request.headers.get("accept", "")):
             endpoint = self._paths.without_html.get(endpoint, endpoint)
@@ -52,7 +57,7 @@ class HttpPipeline(TransportPipeline):
 
     def prefix(self, request: HttpRequest) -> int | None:
         """See ``HttpHandler``: None unless the tensors may go to an upstream as they arrive."""
-        endpoint, binding, _, _ = self._endpoints[request.endpoint]
+        endpoint, binding, *_ = self._endpoints[request.endpoint]
         if endpoint.prefix is None:
             return None
         try:
@@ -65,7 +70,11 @@ class HttpPipeline(TransportPipeline):
 
     def refuse(self, request: HttpRequest, error: InferenceError) -> Any:
         """See ``TransportPipeline``; plain text for a request without an endpoint."""
-        return _plain(400, error.message) if request.endpoint is None else super().refuse(request, error)
+        if request.endpoint is not None:
+            return super().refuse(request, error)
+        answer = _plain(400, error.message)
+        self._unowned.refused(request, answer, error, len(request.body), answer_size(answer))
+        return answer
 
     def _unmatched(self, request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
         owner = next((each for each in self._bindings if request.path.startswith(each.prefixes)), None)
@@ -74,6 +83,13 @@ class HttpPipeline(TransportPipeline):
             if binding.unmatched is not None:
                 return binding.unmatched(request, allowed)
         return _plain(405, "Method Not Allowed") if allowed else _plain(404, "Not Found")
+
+    def _record_unmatched(self, request: HttpRequest, answer: HttpAnswer, allowed: tuple[str, ...]) -> None:
+        what = "method not allowed" if allowed else "unknown path"
+        owner = next((each for each in self._bindings if request.path.startswith(each.prefixes)), None)
+        access = self._unowned if owner is None else self._access[owner.dialect]
+        error = InferenceError(ErrorCode.NOT_FOUND, what)
+        access.refused(request, answer, error, 0, answer_size(answer))
 
     async def _whole(self, items: Items, collects: bool, metrics: RequestMetrics) -> HttpAnswer:
         """An answer with a streamed body, which begins as the first of ``items``; with ``collects`` that

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -15,6 +15,7 @@ from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.schemas.offload import CLIENT
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
+from interlingua.translator.serving.access_log import EndpointLog, Size
 from interlingua.translator.serving.interleave import StreamItem
 from interlingua.translator.serving.operations import Service
 from interlingua.translator.serving.processor import unforeseen
@@ -35,11 +36,12 @@ def refuse_inference(operation: Operation, load: ListenerLoad) -> None:
 
 @dataclass(slots=True, eq=False)
 class InFlightRequest:
-    """A context manager around the work for ``request`` of ``nbytes``; ``label`` formats its name in the log.
+    """A context manager around the work for ``request`` of ``nbytes``, which ``access`` records.
 
     Set ``opened`` once the message is opened, then ``answer``. If the work fails, ``endpoint`` writes the
     answer; only cancellation propagates. A request for a stream ends with the last item of :meth:`stream`,
-    one whose answer is still arriving with that, every other request with the work.
+    one whose answer is still arriving with that, every other request with the work. ``failure`` is what the
+    answer reports.
     """
 
     service: Service
@@ -47,11 +49,13 @@ class InFlightRequest:
     endpoint: Endpoint
     request: Any
     nbytes: int
-    label: str
+    access: EndpointLog
     answer: Any = None
     opened: Opened[Any] | None = None
     began: int = field(default_factory=time.monotonic_ns)
     held: BodyLoad | None = None
+    sent: int = 0
+    failure: InferenceError | None = None
     _ended: bool = False
 
     def __enter__(self) -> InFlightRequest:
@@ -78,19 +82,17 @@ class InFlightRequest:
                 self._end(None)
             return False
         if not isinstance(failure, Exception):
-            self._end(_code_of(failure))
+            self._end(_DISCONNECTED)
             return False
         if isinstance(failure, MemoryError):
             failure = InferenceError(ErrorCode.OVERLOADED, "no memory for the request")
-        error = (
-            failure if isinstance(failure, InferenceError) else unforeseen(self.label.format(self.request))
-        )
+        self.failure = error = failure if isinstance(failure, InferenceError) else unforeseen(self._name)
         if self.opened is None and self.service.tracer is not None:
             self.service.tracer.begin(self.request.context, "")
         try:
             self.answer = self.endpoint.fail(self.request, self.opened, error)
         finally:
-            self._end(error.code)
+            self._end(error)
         return True
 
     def begin_trace(self, default_model: str) -> None:
@@ -114,22 +116,31 @@ class InFlightRequest:
 
     async def stream(self, items: AsyncGenerator[StreamItem[T], None]) -> AsyncGenerator[StreamItem[T], None]:
         """``items``; the request ends with the last of them. Raises as they do."""
-        context = self.request.context
+        context, begun = self.request.context, False
         try:
             async with aclosing(items):
                 async for item in items:
+                    if item[0] is not None:
+                        self.answer, begun = item[0], True
+                        self.sent += answer_size(item[0])
                     if item[1]:
                         self._end(context.failure)
                     yield item
             self._end(context.failure)
         except BaseException as failure:
-            self._end(_code_of(failure))
+            # an error before the first item goes to __exit__, for its answer
+            if begun or not isinstance(failure, Exception):
+                self._end(error_of(failure))
             raise
 
     def _arrived(self, failure: BaseException | None) -> None:
-        self._end(None if failure is None else _code_of(failure))
+        self._end(None if failure is None else error_of(failure))
 
-    def _end(self, failure: ErrorCode | None) -> None:
+    @property
+    def _name(self) -> str:
+        return self.access.label.format(self.request)
+
+    def _end(self, error: InferenceError | None) -> None:
         """Count it as answered, or as failed; once."""
         if self._ended:
             return
@@ -141,7 +152,7 @@ class InFlightRequest:
             self.held.release()
         metrics.load.requests -= 1
         metrics.load.total.requests -= 1
-        metrics.ended[operation, failure] += 1
+        metrics.ended[operation, None if error is None else error.code] += 1
         if metrics.timed and operation in _INFERENCE:
             metrics.durations.add(time.monotonic_ns() - self.began)
             stages = metrics.stages
@@ -151,9 +162,11 @@ class InFlightRequest:
                 latencies.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1
                 latencies.ns += ns
         if self.request.context.trace is not None:
-            self._end_trace(failure)
+            self._end_trace(error)
+        if error is not None or self.access.log.every:
+            self._record(error, operation)
 
-    def _end_trace(self, failure: ErrorCode | None) -> None:
+    def _end_trace(self, error: InferenceError | None) -> None:
         tracer, opened = self.service.tracer, self.opened
         if tracer is None:
             return
@@ -168,11 +181,42 @@ class InFlightRequest:
             "client.address": context.peer,
             "enduser.id": context.identity or "",
         }
-        tracer.end(self.request, self.answer, failure, attributes)
+        tracer.end(self.request, self.answer, None if error is None else error.code, attributes)
+
+    def _record(self, error: InferenceError | None, operation: Operation | None) -> None:
+        """Add it to the access log."""
+        opened, access, answer = self.opened, self.access, self.answer
+        model, version = ("", "") if opened is None else (opened.model, opened.version)
+        sent = self.sent
+        if not sent and answer is not None:
+            sent = answer_size(answer)
+        access.log.add(
+            access.place,
+            self._name,
+            self.request.context,
+            access.outcome(answer, error, operation),
+            Size(self.nbytes, sent),
+            (operation, model, version),
+        )
 
 
-def _code_of(failure: BaseException) -> ErrorCode:
-    """The code of the exception that ended a request; CANCELLED for the end of its task or generator."""
+_DISCONNECTED = InferenceError(ErrorCode.CANCELLED, "cancelled before the answer was complete")
+
+
+def answer_size(answer: Any) -> int:
+    """The bytes of the message or body of ``answer``, whatever the items of its views; those of a stream
+    are not known."""
+    nbytes = len(getattr(answer, "message", b""))
+    parts = getattr(answer, "parts", ())
+    for part in () if isinstance(parts, AsyncIterator) else parts:
+        nbytes += part.nbytes if isinstance(part, memoryview) else len(part)
+    return nbytes if answer.rest is None else nbytes + answer.rest.length
+
+
+def error_of(failure: BaseException) -> InferenceError:
+    """The exception that ended a request; CANCELLED for the end of its task or generator."""
     if isinstance(failure, InferenceError):
-        return failure.code
-    return ErrorCode.INTERNAL if isinstance(failure, Exception) else ErrorCode.CANCELLED
+        return failure
+    if isinstance(failure, Exception):
+        return InferenceError(ErrorCode.INTERNAL, f"unexpected error: {type(failure).__name__}")
+    return _DISCONNECTED

@@ -38,6 +38,7 @@ from interlingua.schemas import (
     VersionStatistics,
 )
 from interlingua.schemas.bounded_text import listed
+from interlingua.translator.serving.access_log import AccessLog
 from interlingua.translator.serving.observation import ByteBudget, Observer
 from interlingua.translator.serving.passed_copies import PassedCopies
 from interlingua.translator.serving.router import Router
@@ -64,7 +65,7 @@ class Service:
     ``stream_budget`` for running streams and ``copies`` of messages that pass through. ``share`` repeats the
     changes of clients (``changes.StateChange``) in the other processes of the server, if it has several;
     ``total`` then returns what all of them have counted, by a name in ``totals.COUNTS``. ``tracer`` records
-    the requests that ``traces`` samples, if the configuration has ``tracing``.
+    the requests that ``traces`` samples, if the configuration has ``tracing``. ``access`` is the access log.
     """
 
     router: Router
@@ -90,6 +91,7 @@ class Service:
     copies: PassedCopies = field(default_factory=PassedCopies)
     share: Callable[[Any], Awaitable[None]] | None = None
     total: Callable[[str], Awaitable[Any]] | None = None
+    access: AccessLog = field(default_factory=AccessLog)
     started_ns: int = field(default_factory=time.monotonic_ns)
 
     @property

@@ -172,7 +172,7 @@ class RequestProcessor:
             self.service.trends.count(time.monotonic_ns() - began, isinstance(ended, Exception))
             if observation is not None:
                 observation.end(ended)
-        context.failure = failure.code
+        context.failure = failure
         request = plan.request
         last = InferResponse(request.model, (), request.version, request.id, error=failure)
         yield encode(plan.form, last), True

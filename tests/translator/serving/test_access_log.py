@@ -1,0 +1,361 @@
+"""The access log: exactly one record of each request, in every dialect and transport."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+import yaml
+
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.address import Address, parse_url
+from interlingua.protocols.transport.allowance import Allowance
+from interlingua.protocols.transport.clients import client_of
+from interlingua.protocols.wire import GrpcRequest
+from interlingua.runtime.upstream.upstream import Upstream
+from interlingua.schemas import (
+    Context,
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    Operation,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
+from interlingua.schemas.oip import MESSAGES
+from interlingua.translator import logs
+from interlingua.translator.assembly import Assembly, assemble, load_local
+from interlingua.translator.config.loader import parse
+from interlingua.translator.daemon import Listening, _listen
+from interlingua.translator.serving.access_log import AccessLog, RequestOutcome, Size
+
+TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
+IDENTITY = {"backend": "identity", "signature": {"inputs": TENSORS, "outputs": TENSORS}}
+SIGNATURE = Signature(
+    (TensorSpec("x", Datatype.FP32, (-1, -1)),), (TensorSpec("x", Datatype.FP32, (-1, -1)),)
+)
+LISTENERS = [
+    {"listen": "127.0.0.1:0", "transport": "http", "default_model": "near", "max_request_bytes": 4096},
+    {"listen": "127.0.0.1:0", "transport": "grpc"},
+    {"listen": "127.0.0.1:0", "transport": "brpc"},
+    {"listen": "127.0.0.1:0", "transport": "tcp", "default_model": "near"},
+]
+WAYS = [
+    (dialect.name, binding.transport)
+    for dialect in DIALECTS.values()
+    for binding in dialect.bindings.values()
+    if Operation.INFER in binding.calls
+]
+TRACE = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def json_log() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    logs.set_up("info", "json")
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+class Recorded:
+    """A running server, and its access log at ``path``."""
+
+    def __init__(self, assembly: Assembly, listening: list[Listening], path: Path) -> None:
+        self.assembly, self.path = assembly, path
+        self.addresses: dict[str, Address] = {each.options.transport: each.address for each in listening}
+        self._seen = 0
+
+    async def new(self, count: int = 1) -> list[dict[str, Any]]:
+        """The records since the last call, at least ``count``."""
+        async with asyncio.timeout(20):
+            while len(lines := self.path.read_bytes().splitlines()) < self._seen + count:
+                await asyncio.sleep(0.005)
+        found = [orjson.loads(line) for line in lines[self._seen :]]
+        self._seen = len(lines)
+        return found
+
+    @asynccontextmanager
+    async def client(self, dialect: str, transport: str) -> AsyncIterator[Upstream]:
+        binding = DIALECTS[dialect].bindings[transport]
+        upstream = Upstream(
+            "there",
+            binding.calls,
+            [client_of(transport)(parse_url(str(self.addresses[transport]), transport))],
+            20.0,
+        )
+        try:
+            yield upstream
+        finally:
+            await upstream.close()
+
+    async def infer(self, dialect: str, transport: str, model: str, version: str = "") -> None:
+        binding = DIALECTS[dialect].bindings[transport]
+        tensor = Tensor("x", Datatype.FP32, (1, 2), memoryview(np.ones(2, np.float32).tobytes()))
+        headers = {"x-request-id": "r1"}
+        context = Context(traceparent=f"00-{TRACE}-0123456789abcdef-01", headers=headers)
+        named = model if binding.capability.model_name and binding.capability.many_models else ""
+        request = InferRequest(named, (tensor,), version=version, context=context)
+        async with self.client(dialect, transport) as upstream:
+            await upstream.call(Operation.INFER, request, SIGNATURE, context)
+
+
+@asynccontextmanager
+async def running(path: Path, mode: str = "all", **document: Any) -> AsyncIterator[Recorded]:
+    server = {"access_log": mode, "access_log_file": str(path)}
+    config = parse(yaml.safe_dump({"server": server, "listeners": LISTENERS, **document}))
+    assembly = assemble(config, load_local(config))
+    listening = await _listen(assembly)
+    try:
+        yield Recorded(assembly, listening, path)
+    finally:
+        await asyncio.gather(*(each.server.stop(0) for each in listening))
+        await assembly.close()
+
+
+@asynccontextmanager
+async def both(tmp_path: Path) -> AsyncIterator[tuple[Recorded, str]]:
+    """A server with a model ``near``, and ``far`` on another one, whose address is given."""
+    async with running(tmp_path / "far.log", "none", models={"near": IDENTITY}) as far:
+        url = str(far.addresses["grpc"])
+        upstream = {"dialect": "oip", "transport": "grpc", "urls": [url], "flavor": "triton"}
+        models = {"near": IDENTITY, "far": {"upstream": "there", "remote_model": "near"}}
+        async with running(tmp_path / "access.log", models=models, upstreams={"there": upstream}) as near:
+            yield near, url
+
+
+STATUS_OK = {"http": 200, "grpc": "OK", "brpc": 0, "tcp": None}
+
+
+@pytest.mark.parametrize(("dialect", "transport"), WAYS, ids=[f"{d}/{t}" for d, t in WAYS])
+async def test_one_record_of_each_inference(dialect: str, transport: str, tmp_path: Path) -> None:
+    capability = DIALECTS[dialect].bindings[transport].capability
+    async with both(tmp_path) as (near, url):
+        for model in ("near", "far") if transport != "tcp" else ("near",):
+            if not (capability.model_name and capability.many_models) and model == "far":
+                continue
+            before = time.time()
+            await near.infer(dialect, transport, model)
+            (record,) = [
+                each for each in await near.new() if each.get("operation") in ("infer", "infer_stream")
+            ]
+            assert (record["event"], record["level"], record["logger"]) == (
+                "request",
+                "info",
+                "interlingua.access",
+            )
+            assert (record["dialect"], record["transport"]) == (dialect, transport)
+            assert record["listener"] == "127.0.0.1:0"
+            assert record["model"] == model and record["version"] == "1"
+            expected = ("local", None, None) if model == "near" else ("upstream", "there", url)
+            assert (record["target"], record.get("upstream"), record.get("server")) == expected
+            assert (record.get("status"), record["code"]) == (STATUS_OK[transport], "OK")
+            assert "error" not in record and "dialect_status" not in record
+            assert record["request_bytes"] >= 8 and record["response_bytes"] >= 8
+            stages = [key for key in record if key.endswith("_us")]
+            if "decode_us" in record:
+                run = ["queue_us", "exec_us"] if model == "near" else ["upstream_us"]
+                assert stages == ["duration_us", "route_us", "decode_us", *run, "encode_us"]
+            else:  # it passed through
+                assert stages == ["duration_us", "route_us", "upstream_us"]
+            assert sum(record[stage] for stage in stages[1:]) <= record["duration_us"]
+            assert record["duration_us"] <= (time.time() - before) * 1e6
+            assert record["peer"].startswith("127.0.0.1") or "127.0.0.1" in record["peer"]
+            if transport != "tcp":
+                assert (record["trace_id"], record["request_id"]) == (TRACE, "r1")
+            assert record["number"] > 0
+
+
+DIALECT_STATUS = {"trtis": "UNAVAILABLE", "grps": 500}
+
+
+@pytest.mark.parametrize(("dialect", "transport"), WAYS, ids=[f"{d}/{t}" for d, t in WAYS])
+async def test_one_record_of_each_refusal(dialect: str, transport: str, tmp_path: Path) -> None:
+    """By default: successes have no record, refusals one."""
+    models = {"near": {"backend": "identity", "signature": {"inputs": [{**TENSORS[0], "name": "other"}],
+                                                            "outputs": [{**TENSORS[0], "name": "other"}]}}}  # fmt: skip
+    capability = DIALECTS[dialect].bindings[transport].capability
+    named = capability.model_name and capability.many_models and transport != "tcp"
+    async with running(
+        tmp_path / "access.log", "errors", models=models if not named else {"near": IDENTITY}
+    ) as near:
+        if named:
+            await near.infer(dialect, transport, "near")
+        with pytest.raises(InferenceError):
+            await near.infer(dialect, transport, "absent")
+        (record,) = await near.new()
+    assert (record["dialect"], record["transport"]) == (dialect, transport)
+    assert record["code"] == ("NOT_FOUND" if named else "INVALID_TENSOR")
+    assert record["level"] == "warning" and record["error"]
+    assert record.get("status") != STATUS_OK[transport] or dialect in DIALECT_STATUS or transport == "tcp"
+    if named:
+        assert record["model"] == "absent" and "target" not in record
+        assert record.get("dialect_status") == DIALECT_STATUS.get(dialect)
+
+
+async def http(recorded: Recorded, head: str, body: bytes = b"") -> bytes:
+    address = recorded.addresses["http"]
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(
+        f"{head}\r\nhost: a\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body
+    )
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+async def test_refusals_before_a_handler(tmp_path: Path) -> None:
+    async with running(tmp_path / "access.log", "errors", models={"near": IDENTITY}) as near:
+        for head, body, status, code in (
+            ("GET /nothing?token=s3cr3t HTTP/1.1", b"", 404, "NOT_FOUND"),
+            ("PUT /v2/models/near/infer HTTP/1.1", b"", 405, "NOT_FOUND"),
+            ("POST /v2/models/near/infer HTTP/1.1", bytes(5000), 413, "TOO_LARGE"),
+            (
+                "POST /v2/models/near/infer HTTP/1.1\r\nauthorization: Bearer s3cr3ts3cr3t",
+                b"{",
+                400,
+                "MALFORMED",
+            ),
+        ):
+            assert f" {status} ".encode() in (await http(near, head, body)).split(b"\r\n")[0]
+            (record,) = await near.new()
+            assert (record["status"], record["code"], record["transport"]) == (status, code, "http")
+            assert record["request"] == " ".join(head.split()[:2]).partition("?")[0]
+    assert "s3cr3t" not in (tmp_path / "access.log").read_text()
+
+
+async def test_shed_requests_are_recorded(tmp_path: Path) -> None:
+    async with running(tmp_path / "access.log", "errors", models={"near": IDENTITY}) as near:
+        near.assembly.load.max_requests = 0
+        with pytest.raises(InferenceError):
+            await near.infer("oip", "http", "near")
+        (record,) = await near.new()
+    assert (record["status"], record["code"]) == (429, "OVERLOADED")
+
+
+async def test_a_stream_has_a_record_as_its_messages_have(tmp_path: Path) -> None:
+    async with running(tmp_path / "access.log", models={"near": IDENTITY}) as near:
+        data = np.ones(2, np.float32).tobytes()
+        made = MESSAGES["inference.ModelInferRequest"]
+        good = made(model_name="near", raw_input_contents=[data])
+        good.inputs.add(name="x", datatype="FP32", shape=[1, 2])
+        sent = [each.SerializeToString() for each in (good, made(model_name="absent"), good)]
+
+        async def messages() -> AsyncIterator[bytes]:
+            for message in sent:
+                yield message
+
+        client = client_of("grpc")(parse_url(str(near.addresses["grpc"]), "grpc"))
+        try:
+            call = GrpcRequest("/inference.GRPCInferenceService/ModelStreamInfer", b"", context=Context())
+            answers = [each async for each in client.stream(call, messages())]
+        finally:
+            await client.close()
+        records = await near.new(4)
+    assert len(answers) >= 3
+    assert sorted(each["code"] for each in records if each["event"] == "request") == ["NOT_FOUND", "OK", "OK"]
+    (stream,) = [each for each in records if each["event"] == "stream"]
+    assert stream is records[-1]
+    assert (stream["messages"], stream["request_bytes"]) == (3, sum(map(len, sent)))
+    assert stream["answers"] >= 3 and stream["status"] == "OK"
+    assert stream["response_bytes"] == sum(each.size for each in answers if each.code == 0)
+
+
+# --- the log itself
+
+
+def record(log: AccessLog, failure: ErrorCode | None = None) -> None:
+    context = Context(peer="p", began=time.monotonic_ns())
+    log.add({"listener": "l"}, "GET /", context, RequestOutcome(200, failure), Size(1, 2))
+
+
+def written(log: AccessLog, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    log.close()
+    return events
+
+
+def test_errors_are_limited_and_counted() -> None:
+    now = 0.0
+    events: list[dict[str, Any]] = []
+    log = AccessLog("errors", allowance=Allowance(2, 1.0, lambda: now), write=events.extend)
+    for _ in range(5):
+        record(log, ErrorCode.INTERNAL)
+    now = 1.0
+    record(log, ErrorCode.INTERNAL)
+    assert [each.get("suppressed") for each in written(log, events)] == [None, None, 3]
+    assert (log.recorded, log.suppressed, log.dropped) == (3, 3, 0)
+
+
+@pytest.mark.parametrize(("mode", "count"), [("none", 0), ("errors", 1), ("all", 1)])
+def test_modes(mode: Any, count: int) -> None:
+    events: list[dict[str, Any]] = []
+    log = AccessLog(mode, write=events.extend)
+    record(log, ErrorCode.INTERNAL)
+    assert len(written(log, events)) == count
+    assert log.mode == mode
+
+
+def test_a_reader_that_stops_delays_no_request() -> None:
+    """The thread blocks in its write; the bounded queue drops and counts, and what was kept is written."""
+    read, write = os.pipe()
+    os.set_blocking(write, True)
+    log = AccessLog("all", write=lambda events: [os.write(write, bytes(4096)) for _ in events] and None)
+    try:
+        began = time.monotonic()
+        for _ in range(20_000):
+            record(log)
+        assert log.dropped > 10_000
+        assert time.monotonic() - began < 15
+        dropped = log.dropped
+        drained = 0
+        while drained < 4096 * (20_000 - dropped):
+            drained += len(os.read(read, 1 << 16))
+        log.close()
+        assert log.dropped == dropped
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_a_renamed_file_gets_no_more_lines(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    config = parse(
+        yaml.safe_dump(
+            {"server": {"access_log": "all", "access_log_file": str(path)}, "listeners": LISTENERS[1:2]}
+        )
+    )
+    log = assemble(config, load_local(config)).service.access
+    record(log)
+    deadline = time.monotonic() + 20
+    while not path.read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    path.rename(tmp_path / "old")
+    record(log)
+    log.close()
+    assert [len((tmp_path / name).read_bytes().splitlines()) for name in ("old", "access.log")] == [1, 1]
+
+
+def test_fields_of_clients_are_short_and_escaped(tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    log = AccessLog("all", write=events.extend)
+    context = Context(headers={"x-request-id": "r" * 9000}, peer="p")
+    outcome = RequestOutcome(400, ErrorCode.MALFORMED, "e" * 9000)
+    log.add({}, "GET /" + "p" * 9000, context, outcome, Size(0, 0), (Operation.INFER, "m" * 9000, "v" * 9000))
+    (event,) = written(log, events)
+    assert max(len(value) for value in event.values() if isinstance(value, str)) <= 512
+    assert replace(context) == context
