@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import resource
 import signal
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from interlingua.translator.cli import main
 from tests.chaos.callers import NEW, Caller
-from tests.chaos.world import ROOT, World
+from tests.chaos.world import World
 
 Step = Callable[[World], Awaitable[None]]
 
@@ -55,9 +55,8 @@ async def kill_upstream(world: World) -> None:
 
 
 async def start_upstream(world: World) -> None:
-    await world.upstream.start()
-    for proxy, address in zip(world.proxies.values(), world.upstream.addresses, strict=True):
-        proxy.target = int(address.rpartition(":")[2])
+    """Its successor runs already, so that callers do not compete with its start."""
+    world.connect(world.successor)
 
 
 async def stop_upstream(world: World) -> None:
@@ -176,10 +175,9 @@ async def replace_configuration(world: World) -> None:
     path = world.daemon.path
     world.kept[path] = path.read_bytes()
     path.write_bytes(b"\x00\xff: [garbage\n" * 100)
-    command = [sys.executable, "-m", "interlingua", "serve", "-c", str(path)]
-    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=subprocess.PIPE)
-    _, text = await asyncio.wait_for(process.communicate(), 30)
-    assert process.returncode == 2 and b"config.yaml" in text, (process.returncode, text)
+    with redirect_stderr(io.StringIO()) as text:
+        code = main(["serve", "-c", str(path)])
+    assert code == 2 and "config.yaml" in text.getvalue(), (code, text.getvalue())
 
 
 # --- the clock and the network

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.callers import Caller, Seen
+from tests.chaos.callers import PAUSE_SECS, Caller, Seen
 from tests.chaos.faults import Fault
 from tests.chaos.world import World
 
@@ -18,6 +18,9 @@ RECOVERY_SECS = 30.0
 
 LATE_SECS = 1.0
 """An answer that takes longer is not normal."""
+
+_ASKED = 5
+"""How many requests a caller makes during a fault, if there is no other work."""
 
 _CALM = 3
 """How many answers in a row a caller must get to be normal again."""
@@ -43,9 +46,10 @@ class Row:
 
 async def run(faults: Sequence[Fault], folder: Path, secs: float) -> list[Row]:
     """Every fault for ``secs``, in one world."""
-    world = World(folder, any(fault.clock for fault in faults))
+    clock = any(fault.clock for fault in faults)
+    world = World(folder, clock, pause_secs=min(PAUSE_SECS, secs / _ASKED))
     try:
-        await world.start()
+        await asyncio.gather(world.prepare(), world.start())
         await calm(world.callers, time.monotonic())
         rows = [await _suffer(world, fault, secs) for fault in faults]
     finally:

@@ -14,12 +14,12 @@ _BROKEN_SHARE = 0.05
 
 
 class Proxy:
-    """Passes connections to ``target``, a port of 127.0.0.1, through ``mode``: empty for no fault, ``delay``,
+    """Passes connections to ``target``, a port of 127.0.0.1 (0: none yet), through ``mode``: empty for no fault, ``delay``,
     ``split`` (pieces of up to 7 bytes), ``drop`` (connections are reset at random) or ``partition`` (no byte and no
     new connection passes; those that wait go on afterwards)."""
 
-    def __init__(self, target: int) -> None:
-        self.target = target
+    def __init__(self) -> None:
+        self.target = 0
         self.port = 0
         self.mode = ""
         self._random = random.Random(0)

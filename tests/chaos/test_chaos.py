@@ -15,7 +15,7 @@ from tests.chaos.measure import run
 from tests.chaos.table import table
 from tests.chaos.world import clock_environment
 
-SECS = 0.5
+SECS = 0.25
 
 
 @pytest.mark.timeout(300)

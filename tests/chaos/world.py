@@ -19,14 +19,14 @@ from typing import Any
 
 import yaml
 
-from tests.chaos.callers import NEW, PAIRS, Caller
+from tests.chaos.callers import NEW, PAIRS, PAUSE_SECS, Caller
 from tests.chaos.proxy import Proxy
 
 ROOT = Path(__file__).parents[2]
 TRANSPORTS = ("http", "grpc", "brpc", "tcp")
 SIGNATURE = {side: [{"name": "INPUT0", "datatype": "FP32", "shape": [-1]}] for side in ("inputs", "outputs")}
 IDENTITY = {"backend": "identity", "signature": SIGNATURE}
-POLL_SECS = 0.3
+POLL_SECS = 0.1
 REQUEST_TIMEOUT_SECS = 4.0
 
 PYTHON_MODEL = """
@@ -115,9 +115,11 @@ class Process:
 
 class World:
     """Everything that runs. ``clock``: the file ``clock_offset`` moves the clock of the daemon, which has ``front_ends``.
-    Faults keep here what they need to end."""
+    Callers wait ``pause_secs`` between two requests. Faults keep here what they need to end."""
 
-    def __init__(self, folder: Path, clock: bool = False, front_ends: int = 0) -> None:
+    def __init__(
+        self, folder: Path, clock: bool = False, front_ends: int = 0, pause_secs: float = PAUSE_SECS
+    ) -> None:
         self.folder = folder
         self.front_ends = front_ends
         self.clock_offset = folder / "offset" if clock else None
@@ -126,33 +128,31 @@ class World:
         self.large: dict[asyncio.Task[None], Caller] = {}
         self.proxies: dict[str, Proxy] = {}
         self.callers: list[Caller] = []
+        self._pause_secs = pause_secs
         self._tasks: list[asyncio.Task[None]] = []
         self.disk_is_small = False
-        self._processes: list[Process] = []
         self._environment = {} if self.clock_offset is None else clock_environment(folder, self.clock_offset)
-        self.upstream = Process(
-            folder / "upstream",
-            {
-                "server": {"log_format": "json", "drain_secs": 0.0},
-                "listeners": _listeners("X"),
-                "models": {"X": IDENTITY},
-            },
-        )
+        config = {
+            "server": {"log_format": "json", "drain_secs": 0.0},
+            "listeners": _listeners("X"),
+            "models": {"X": IDENTITY},
+        }
+        self.upstream, self.successor = (Process(folder / f"upstream-{each}", config) for each in "ab")
         self.daemon: Process
+        self._processes: list[Process] = []
 
     async def start(self) -> None:
         """Start the processes, and the callers one after another."""
-        self._processes.append(self.upstream)
-        await self.upstream.start()
-        for transport, address in zip(TRANSPORTS, self.upstream.addresses, strict=True):
-            self.proxies[transport] = proxy = Proxy(int(address.rpartition(":")[2]))
+        for transport in TRANSPORTS:
+            self.proxies[transport] = proxy = Proxy()
             await proxy.start()
         _write_models(self.models)
         self.daemon = Process(self.folder / "daemon", self._config(), self._environment)
         self.disk.mkdir(parents=True)
         self.disk_is_small = _mounted(self.disk)
-        self._processes.append(self.daemon)
-        await self.daemon.start()
+        self._processes += [self.upstream, self.daemon]
+        await asyncio.gather(self.upstream.start(), self.daemon.start())
+        self.connect(self.upstream)
         places = dict(zip(TRANSPORTS, self.daemon.addresses, strict=False))
         tcp = dict(zip(_TCP_MODELS, self.daemon.addresses[len(TRANSPORTS) - 1 :], strict=True))
         for dialect, transport in PAIRS:
@@ -164,8 +164,20 @@ class World:
             Caller("oip", transport, NEW, "local", places[transport]) for transport in ("http", "grpc")
         ]
         for caller in self.callers:
+            caller.pause_secs = self._pause_secs
             self.run(caller)
             await asyncio.sleep(0.002)
+
+    async def prepare(self) -> None:
+        """Start the successor of the upstream."""
+        self._processes.append(self.successor)
+        await self.successor.start()
+
+    def connect(self, upstream: Process) -> None:
+        """Have the proxies pass new connections to ``upstream``."""
+        self.upstream = upstream
+        for proxy, address in zip(self.proxies.values(), upstream.addresses, strict=True):
+            proxy.target = int(address.rpartition(":")[2])
 
     def run(self, caller: Caller) -> asyncio.Task[None]:
         """Run one more caller, until the end or until its task is cancelled."""

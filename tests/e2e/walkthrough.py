@@ -8,19 +8,19 @@ that serves that file.
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, chdir, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from interlingua.translator.cli import main
 from tests.e2e.daemon import Daemon
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -107,20 +107,16 @@ class Walkthrough:
             return
         until = time.monotonic() + _COUNTED_SECS
         while True:
-            ran = subprocess.run(
-                [sys.executable, "-m", "interlingua", *arguments],
-                cwd=self.folder,
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-            said = f"{command}\n{ran.stdout}{ran.stderr}"
-            assert ran.returncode == 0, f"it ended with {ran.returncode}: {said}"
-            if re.fullmatch("".join(_pattern(line) for line in printed), ran.stdout):
+            output, errors = io.StringIO(), io.StringIO()
+            # in this process, which has imported everything
+            with chdir(self.folder), redirect_stdout(output), redirect_stderr(errors):
+                code = main(arguments)
+            said = f"{command}\n{output.getvalue()}{errors.getvalue()}"
+            assert code == 0, f"it ended with {code}: {said}"
+            if re.fullmatch("".join(_pattern(line) for line in printed), output.getvalue()):
                 return
             # there may be nothing to count yet
-            counted = re.fullmatch("".join(_pattern(line, "[0-9]+") for line in printed), ran.stdout)
+            counted = re.fullmatch("".join(_pattern(line, "[0-9]+") for line in printed), output.getvalue())
             assert counted and time.monotonic() < until, f"it printed something else: {said}"
             time.sleep(0.2)
 
