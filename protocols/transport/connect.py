@@ -53,21 +53,40 @@ async def open_connection(
     (Happy Eyeballs, RFC 8305). Raises ``OSError``."""
     require_for_upstream()
     loop = asyncio.get_running_loop()
-    options = _tls_options(address, tls)
-    if address.path:
-        _, protocol = await loop.create_unix_connection(make, address.path, **options)
-    elif not is_name(host):
-        _, protocol = await loop.create_connection(make, host, address.port, **options)
-    else:
-        found = await loop.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)
-        endpoints = interleaved([(family, kind, proto, at) for family, kind, proto, _, at in found])
-        sock = await _first_connected(loop, endpoints)
-        try:
-            _, protocol = await loop.create_connection(make, sock=sock, **options)
-        except BaseException:
-            sock.close()
-            raise
+    sock = await _first_connected(loop, await _endpoints(loop, address, host))
+    opening = loop.create_task(_over(sock, make, _tls_options(address, tls)))
+    try:
+        # without TLS it is a matter of turns of the loop, and uvloop never calls ``connection_lost`` of a
+        # protocol whose connection is cancelled in these
+        _, protocol = await (opening if tls else asyncio.shield(opening))
+    except asyncio.CancelledError:
+        opening.add_done_callback(_abort)
+        raise
     return protocol
+
+
+async def _endpoints(loop: asyncio.AbstractEventLoop, address: Address, host: str) -> Sequence[Endpoint]:
+    """Where a server may be reached, in the order to try. Raises ``OSError``."""
+    if address.path:
+        return [(socket.AF_UNIX, socket.SOCK_STREAM, 0, address.path)]
+    if host and not is_name(host) and "%" not in host:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return [(family, socket.SOCK_STREAM, 0, (host, address.port))]
+    found = await loop.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)
+    return interleaved([(family, kind, proto, at) for family, kind, proto, _, at in found])
+
+
+async def _over(
+    sock: socket.socket, make: Callable[[], Protocol], options: dict[str, Any]
+) -> tuple[asyncio.Transport, Protocol]:
+    """A transport for a connected socket, with the protocol that ``make`` returns."""
+    loop = asyncio.get_running_loop()
+    create = loop.create_unix_connection if sock.family == socket.AF_UNIX else loop.create_connection
+    try:
+        return await create(make, sock=sock, **options)
+    except BaseException:
+        sock.close()
+        raise
 
 
 def _tls_options(address: Address, tls: TlsContext | None) -> dict[str, Any]:
@@ -124,6 +143,12 @@ async def _attempt(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socke
         sock.close()
         raise
     return sock
+
+
+def _abort(opening: asyncio.Task[tuple[asyncio.Transport, Any]]) -> None:
+    """End a connection that no request waits for any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result()[0].abort()
 
 
 def _close(attempt: asyncio.Task[socket.socket]) -> None:

@@ -193,6 +193,8 @@ class PooledHttpClient:
         """Open a connection for ``request``."""
         deadline = request.context.deadline
         left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise self._errors.timed_out()
         try:
             async with asyncio.timeout(left):
                 connection = await connect(

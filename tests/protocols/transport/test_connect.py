@@ -178,3 +178,25 @@ async def test_a_unix_socket(tmp_path: Path) -> None:
     connection.transport.close()
     await connection.lost
     server.close()
+
+
+async def test_a_connection_that_is_cancelled_as_it_opens_is_lost() -> None:
+    """Its protocol hears of the end, or a pool would keep it for ever."""
+    made: list[Connection] = []
+
+    class Cancelling(Connection):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            made.append(self)
+            opening.cancel()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = Address(*server.getsockname())
+        opening = asyncio.create_task(connect(address, address.host, Cancelling, 5))
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await asyncio.wait_for(made[0].lost, 10)
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.settimeout(10)
+            assert accepted.recv(1) == b""

@@ -252,9 +252,9 @@ async def test_a_break_fails_every_message_of_its_connection() -> None:
             await read_framed(reader)
         writer.write(framed(b"one") + framed(b"two")[:-1])
 
-    async with answering(half) as (url, accepted), requested(url) as client:
+    async with answering(half) as (url, _), requested(url) as client:
         sending = [asyncio.ensure_future(client.send(asking(b"%d" % place))) for place in range(2)]
-        await until(lambda: len(accepted) == 2)
+        await until(lambda: [each.in_flight for each in client._connections] == [1, 1])
         sending += [asyncio.ensure_future(client.send(asking(b"%d" % place))) for place in range(2, 6)]
         outcomes = await asyncio.gather(*sending, return_exceptions=True)
         assert [bytes(each.message) for each in outcomes[:2]] == [b"one"] * 2

@@ -7,7 +7,7 @@ import gzip
 import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +38,29 @@ async def client(url: str | Address, **options: float) -> AsyncIterator[HttpClie
 async def behaving(behaviour: Behaviour) -> AsyncIterator[str]:
     """A server that treats each connection as ``behaviour`` says; its address."""
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.CancelledError, asyncio.IncompleteReadError, ConnectionError):
             await behaviour(reader, writer)
-        finally:
-            writer.close()
 
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(answered(reader, writer))
+        # also where it never began: the client was gone at once
+        task.add_done_callback(lambda _: writer.close())
+        running.append(task)
+
+    running: list[asyncio.Task[None]] = []
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     try:
         yield f"{host}:{port}"
     finally:
         server.close()
+        for _ in range(3):  # what is accepted in this turn begins in the next
+            await asyncio.sleep(0)
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.sleep(0)
 
 
 def answering(*answer: bytes, pause: float = 0) -> Behaviour:
