@@ -66,6 +66,10 @@ class SharedMemory:
         self._max_regions = max_regions
         self._max_bytes = max_bytes
 
+    def limit(self, max_regions: int, max_bytes: int) -> None:
+        """Hold other limits from now on; regions beyond them stay."""
+        self._max_regions, self._max_bytes = max_regions, max_bytes
+
     def register(self, region: SharedMemoryRegion) -> None:
         """Open and map ``region``. Raises ALREADY_EXISTS for a used name, INVALID_TENSOR for an invalid key,
         INTERNAL for an object that cannot be opened or is too small, OVERLOADED above a limit."""

@@ -6,7 +6,7 @@ Nothing here listens, and connections to upstreams open on first use.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -56,10 +56,8 @@ from interlingua.translator.admin.sources import Sources
 from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
-from interlingua.translator.config.tap import TapOptions
 from interlingua.translator.mirror import Mirror
-from interlingua.translator.recording.redaction import Redaction
-from interlingua.translator.recording.shared_file import writer as recording_writer
+from interlingua.translator.recording import build as recording
 from interlingua.translator.recording.tap import Tap
 from interlingua.translator.serving.access_log import access_log
 from interlingua.translator.serving.header_parameters import HeaderParameters
@@ -167,6 +165,33 @@ class Assembly:
             for options, address in listeners
         )
 
+    def observe(self, mirrors: Sequence[Mirror | None], tap: Tap | None) -> None:
+        """Have the mirrors of the routes and ``tap`` observe the requests, and report on all parts."""
+        config, service = self.config, self.service
+        optional = {name for name, model in config.models.items() if not model.required}
+        service.required = frozenset(service.catalog.names()) - optional
+        metrics, loads = self.request_metrics, self.loads
+        add_sources(self.sources, service, self.upstreams, metrics, loads, self.models.cache)
+        if routes := service.router.routes:
+            self.sources.add("routes", partial(report.families, routes), partial(report.reports, routes))
+            self.examiner = Examiner(routes, service.router.models)
+        self.mirrors = tuple(each for each in mirrors if each is not None)
+        if self.mirrors:
+            found = [each.report for each in self.mirrors]
+            self.sources.add("mirror", partial(mirror.families, found), partial(mirror.reports, found))
+            self.sources.parts["mirror"] = lambda: found
+        self.tap = tap
+        if tap is not None:
+            service.observers += (tap,)
+            self.sources.add("tap", tap.metrics, tap.report)
+        if self.exporter is not None:
+            service.metadata = replace(service.metadata, extensions=(*service.metadata.extensions, "trace"))
+            self.sources.metrics.append(self.exporter.metrics)
+            for each in self.mirrors:
+                each.export = self.exporter.export
+        if self.mirrors or tap is not None:
+            self.sources.metrics.append(service.copies.metrics)
+
     async def close(self) -> None:
         """Finish copies to mirrors, free the models, close the connections, flush the tap and the traces."""
         if self.examiner is not None:
@@ -207,13 +232,16 @@ def build_models(config: Config, loaded: Loaded) -> Models[ModelCatalog]:
     """The models in ``loaded`` and those of upstreams."""
     upstreams, remote = upstream_models(config)
     cache = ResponseCache(config.server.response_cache_bytes) if config.server.response_cache_bytes else None
-    repositories = [_repository(each, _limits(config, each)) for each in config.model_repository]
     models: dict[str, Target] = {**loaded.models, **remote}
     catalog = ModelCatalog(
-        models, loaded.failed, repositories, config.models, cache, config.server.max_models
+        models, loaded.failed, repositories_of(config), config.models, cache, config.server.max_models
     )
     poller = Poller(catalog, config.server.repository_poll_secs)
     return Models(catalog, upstreams, poller, cache)
+
+
+def repositories_of(config: Config) -> list[Repository]:
+    return [_repository(each, _limits(config, each)) for each in config.model_repository]
 
 
 def assemble(config: Config, loaded: Loaded) -> Assembly:
@@ -224,49 +252,21 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
 def assemble_around(config: Config, models: Models[KnownModels]) -> Assembly:
     """Build what ``config`` describes around ``models``, which the assembly owns. Raises ``OSError`` if the
     file of the tap or of the access log cannot be opened."""
-    catalog, upstreams = models.catalog, models.upstreams
-    mirrors = mirror.build(config, catalog.find)
-    service = _service(config, catalog, list(map(build, config.routes, mirrors)))
-    optional = {name for name, model in config.models.items() if not model.required}
-    service.required = frozenset(catalog.names()) - optional
+    mirrors = mirror.build(config, models.catalog.find)
+    service = _service(config, models.catalog, list(map(build, config.routes, mirrors)))
     load = Load(config.server.max_inflight_requests, config.server.max_inflight_bytes)
     assembly = Assembly(config, service, models, load)
-    metrics, loads = assembly.request_metrics, assembly.loads
-    add_sources(assembly.sources, service, upstreams, metrics, loads, models.cache)
-    if routes := service.router.routes:
-        assembly.sources.add("routes", partial(report.families, routes), partial(report.reports, routes))
-        assembly.examiner = Examiner(routes, service.router.models)
-    assembly.mirrors = tuple(each for each in mirrors if each is not None)
-    if assembly.mirrors:
-        found = [each.report for each in assembly.mirrors]
-        assembly.sources.add("mirror", partial(mirror.families, found), partial(mirror.reports, found))
-        assembly.sources.parts["mirror"] = lambda: found
-    if config.tap is not None:
-        assembly.tap = tap = _tap(config.tap, config.server.several_processes)
-        service.observers += (tap,)
-        assembly.sources.add("tap", tap.metrics, tap.report)
     if config.tracing is not None and config.tracing.enabled:
         service.traces, service.tracer, assembly.exporter = tracing.tracer_of(config.tracing)
-        service.metadata = replace(service.metadata, extensions=(*service.metadata.extensions, "trace"))
-        assembly.sources.metrics.append(assembly.exporter.metrics)
-        for each in assembly.mirrors:
-            each.export = assembly.exporter.export
-    if assembly.mirrors or assembly.tap is not None:
-        assembly.sources.metrics.append(service.copies.metrics)
+    assembly.observe(mirrors, recording.build(config))
     return assembly
 
 
-def _service(config: Config, catalog: KnownModels, routes: list[Route]) -> Service:
+def _service(config: Config, catalog: KnownModels, routes: Sequence[Route]) -> Service:
     server = config.server
-    extensions = (name for dialect in DIALECTS.values() for name in dialect.manifest.extensions)
-    upstream_bindings = {
-        name: _binding(config.upstreams[model.upstream])
-        for name, model in config.models.items()
-        if model.upstream is not None
-    }
     return Service(
-        Router(catalog, routes, upstream_bindings),
-        ServerMetadata(server.name, version("interlingua"), tuple(dict.fromkeys(extensions))),
+        router_of(config, catalog, routes),
+        metadata_of(config),
         strict_readiness=server.strict_readiness,
         ready_when_empty=server.ready_when_empty,
         offline=frozenset({EVERY_DIALECT} if server.start_offline else ()),
@@ -277,6 +277,20 @@ def _service(config: Config, catalog: KnownModels, routes: list[Route]) -> Servi
         log=LogBook(logs.settings(server.log_level), logs.apply),
         access=access_log(server.access_log, server.access_log_file, catalog),
     )
+
+
+def router_of(config: Config, catalog: KnownModels, routes: Sequence[Route]) -> Router:
+    upstream_bindings = {
+        name: _binding(config.upstreams[model.upstream])
+        for name, model in config.models.items()
+        if model.upstream is not None
+    }
+    return Router(catalog, routes, upstream_bindings)
+
+
+def metadata_of(config: Config) -> ServerMetadata:
+    extensions = (name for dialect in DIALECTS.values() for name in dialect.manifest.extensions)
+    return ServerMetadata(config.server.name, version("interlingua"), tuple(dict.fromkeys(extensions)))
 
 
 def _limits(config: Config, repository: RepositoryOptions | None = None) -> Limits:
@@ -310,19 +324,14 @@ def _source(name: str, model: ModelOptions, limits: Limits) -> ModelSource:
     )
 
 
-def _tap(options: TapOptions, shared: bool) -> Tap:
-    headers = tuple(header.lower() for header in options.headers)
-    return Tap(
-        recording_writer(Path(options.path), options.max_bytes, options.max_files, shared),
-        options.models,
-        options.percent,
-        Redaction(options.redact.tensors, options.redact.parameters, headers),
-        options.max_queue_bytes,
-    )
-
-
-def upstream_models(config: Config) -> tuple[dict[str, Upstream], dict[str, Target]]:
-    upstreams = {name: _upstream(name, options) for name, options in config.upstreams.items()}
+def upstream_models(
+    config: Config, kept: Mapping[str, Upstream] | None = None
+) -> tuple[dict[str, Upstream], dict[str, Target]]:
+    """The upstreams of ``config``, those in ``kept`` as they are, and their models."""
+    kept = kept or {}
+    upstreams = {
+        name: kept.get(name) or _upstream(name, options) for name, options in config.upstreams.items()
+    }
     models: dict[str, Target] = {
         name: _upstream_model(name, model, config.upstreams[model.upstream], upstreams)
         for name, model in config.models.items()

@@ -10,11 +10,10 @@ import asyncio
 import contextlib
 import logging
 import sys
-from dataclasses import dataclass
+from functools import partial
 
 from interlingua.protocols.transport import loop
 from interlingua.protocols.transport.address import Address, parse_address
-from interlingua.protocols.transport.servers import Server
 from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.cpus import use_cpus
 from interlingua.runtime.model_config.config import LoadError
@@ -24,12 +23,16 @@ from interlingua.translator.access.build import authorization
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.listener import AdminListener
+from interlingua.translator.admin.site import Site
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.compiled import is_compiled
-from interlingua.translator.config.options import Config, ListenerOptions
-from interlingua.translator.listening import server_of, stopped, tls_of
+from interlingua.translator.config.options import Config
+from interlingua.translator.listening import Listening, listening_of, stopped, tls_of
 from interlingua.translator.progress import LoadingProgress
-from interlingua.translator.stop_signals import StopSignals
+from interlingua.translator.reload.page import reload_page
+from interlingua.translator.reload.reloader import Reloader
+from interlingua.translator.reload.server import RunningServer, ServerSuccession
+from interlingua.translator.signals import Signals
 from interlingua.translator.tuning import tune
 from interlingua.translator.welcome import welcome
 from interlingua.translator.workers.serve import serve_workers, workers_of
@@ -40,17 +43,10 @@ _log = logging.getLogger(__name__)
 OK, FAILED = 0, 1
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
-    options: ListenerOptions
-    address: Address
-    server: Server
-
-
-def serve(config: Config) -> int:
-    """Run the daemon until SIGTERM, SIGHUP or SIGINT. Returns the exit code: 0 after an orderly stop, 1 if it
-    could not start (an address in use, an unreadable repository). It starts without models that fail to load,
-    and readiness reports them."""
+def serve(config: Config, path: str) -> int:
+    """Run the daemon with ``config``, the contents of the file at ``path``, until SIGTERM or SIGINT. Returns
+    the exit code: 0 after an orderly stop, 1 if it could not start (an address in use, an unreadable
+    repository). It starts without models that fail to load, and readiness reports them."""
     role = "supervisor" if workers_of(config) else ""
     logs.set_up(config.server.log_level, config.server.log_format, role)
     tune()
@@ -60,7 +56,7 @@ def serve(config: Config) -> int:
         logs.add_audit_file(config.server.audit_log)
         # before any thread or process starts, which inherit it
         use_cpus(config.server.cpus, len(config.server.cpus))
-        return loop.run(_serve(config))
+        return loop.run(_serve(config, path))
     except (OSError, LoadError, StartupError) as error:
         # the text of an error with a file name is complete
         text = isinstance(error, OSError) and error.filename is None and error.strerror
@@ -68,16 +64,16 @@ def serve(config: Config) -> int:
         return FAILED
 
 
-async def _serve(config: Config) -> int:
-    stop = StopSignals()
+async def _serve(config: Config, path: str) -> int:
+    signals = Signals()
     try:
         if workers_of(config):
-            await serve_workers(config, stop)
+            await serve_workers(config, path, signals)
         else:
             async with _admin(config) as operators:
-                await _load_and_serve(config, operators, stop)
+                await _load_and_serve(config, path, operators, signals)
     finally:
-        stop.forget()
+        signals.forget()
     _log.info("stopped")
     return OK
 
@@ -91,32 +87,46 @@ def _admin(config: Config) -> AdminListener:
     return AdminListener(parse_address(options.listen), secs, gate, options.max_connections, tls)
 
 
-async def _load_and_serve(config: Config, operators: AdminListener, stop: StopSignals) -> None:
+async def _load_and_serve(config: Config, path: str, operators: AdminListener, signals: Signals) -> None:
     with LoadingProgress(sys.stderr) as progress:
         loaded = await asyncio.to_thread(load_local, config, progress)
     for name, reason in sorted(loaded.failed.items()):
         _log.error("model failed to load", extra={"facts": {"model": name, "reason": str(reason)}})
     async with OffloadPool():
-        await _serve_models(assemble(config, loaded), operators, stop)
+        await _serve_models(assemble(config, loaded), path, operators, signals)
 
 
-async def _serve_models(assembly: Assembly, operators: AdminListener, stop: StopSignals) -> None:
+async def _serve_models(assembly: Assembly, path: str, operators: AdminListener, signals: Signals) -> None:
+    running = RunningServer(assembly)
+    reloader = Reloader(path, assembly.config, partial(ServerSuccession, running))
     try:
         await assembly.service.catalog.warm_up()
         await asyncio.gather(*(each.start() for each in assembly.mirrors))
-        if not stop.first.done():
-            listening = await _listen(assembly)
-            operators.show(assembly.site())
+        if not signals.first.done():
+            running.listening = listening = await _listen(assembly)
+            site = assembly.site()
+            reloader.applied.append(lambda: _show(operators, site, running, reloader))
+            _show(operators, site, running, reloader)
+            signals.reload = reloader.signalled
             poller = assembly.models.poller
             if poller is not None and poller.is_needed:
                 poller.start()
             if assembly.examiner is not None:
                 assembly.examiner.start()
             _greet(assembly, listening, operators.address)
-            await stop.first
-            await _drain(assembly, listening, stop)
+            await signals.first
+            await reloader.stop()
+            await _drain(running, signals)
     finally:
-        await assembly.close()
+        await reloader.close()
+        await running.assembly.close()
+
+
+def _show(operators: AdminListener, site: Site, running: RunningServer, reloader: Reloader) -> None:
+    """Show operators what runs now."""
+    site.sources = running.assembly.sources
+    operators.stalled_after_secs = running.assembly.config.server.stalled_after_secs
+    operators.show(site, {"/reload": partial(reload_page, reloader)})
 
 
 async def _listen(assembly: Assembly) -> list[Listening]:
@@ -124,20 +134,16 @@ async def _listen(assembly: Assembly) -> list[Listening]:
     listening: list[Listening] = []
     try:
         for options in assembly.config.listeners:
-            server = server_of(assembly, options, parse_address(options.listen))
-            listening.append(Listening(options, await server.start(), server))
+            each = listening_of(assembly, options, parse_address(options.listen))
+            await each.start()
+            listening.append(each)
     except OSError:
         for each in listening:
             await each.server.stop(0)
         raise
     assembly.is_bound([(each.options, each.address) for each in listening])
     for each in listening:
-        facts = {
-            "address": str(each.address),
-            "transport": each.options.transport,
-            "dialects": ",".join(each.options.dialects),
-        }
-        _log.info("listening", extra={"facts": facts})
+        _log.info("listening", extra={"facts": each.facts()})
     served, failed = _models(assembly)
     if failed:
         _log.warning("models failed to load", extra={"facts": {"failed": ",".join(failed)}})
@@ -160,13 +166,15 @@ def _greet(assembly: Assembly, listening: list[Listening], operators: Address | 
         sys.stdout.flush()
 
 
-async def _drain(assembly: Assembly, listening: list[Listening], stop: StopSignals) -> None:
+async def _drain(running: RunningServer, signals: Signals) -> None:
+    assembly = running.assembly
     options = assembly.config.server
     assembly.service.leave()
     _log.info("stopping", extra={"facts": {"drain_secs": options.drain_secs}})
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.shield(stop.hurry), options.drain_secs)
-    grace = 0.0 if stop.second.done() else options.shutdown_timeout_secs
-    cut = await stopped([each.server for each in listening], grace, stop.second)
+        await asyncio.wait_for(asyncio.shield(signals.hurry), options.drain_secs)
+    grace = 0.0 if signals.second.done() else options.shutdown_timeout_secs
+    servers = [each.server for each in (*running.listening, *running.leaving)]
+    cut = await stopped(servers, grace, signals.second)
     if cut:
         _log.warning("requests cut at shutdown", extra={"facts": {"count": cut}})

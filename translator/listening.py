@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.listener import Listener
@@ -13,10 +14,36 @@ from interlingua.translator.assembly import Assembly, decoding_limits
 from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.options import ListenerOptions
 from interlingua.translator.config.tls import ListenerTlsOptions
+from interlingua.translator.serving.pipeline import Pipeline
+
+
+@dataclass(slots=True, eq=False)
+class Listening:
+    """The server of a listener with ``options`` at ``place``, bound to ``address`` once it has started."""
+
+    options: ListenerOptions
+    place: Listener
+    pipeline: Pipeline
+    server: Server
+    address: Address
+
+    async def start(self) -> None:
+        """Raises ``OSError``."""
+        self.address = await self.server.start()
+
+    def facts(self) -> dict[str, str]:
+        """For the log."""
+        dialects = ",".join(self.options.dialects)
+        return {"address": str(self.address), "transport": self.options.transport, "dialects": dialects}
 
 
 def server_of(assembly: Assembly, options: ListenerOptions, place: Address | Listener) -> Server:
-    """The server of the listener ``options`` at ``place``. Make them in the order of the configuration.
+    """The server of :func:`listening_of`."""
+    return listening_of(assembly, options, place).server
+
+
+def listening_of(assembly: Assembly, options: ListenerOptions, place: Address | Listener) -> Listening:
+    """The listener with ``options`` at ``place``, not started. Make them in the order of the configuration.
     Raises ``OSError`` for files of TLS that are not usable."""
     pipeline = assembly.pipeline(options)
     if not isinstance(place, Listener):
@@ -37,7 +64,8 @@ def server_of(assembly: Assembly, options: ListenerOptions, place: Address | Lis
         tls if mixed else None,
         options.tls is None or options.tls.client != "require",
     )
-    return SERVERS[options.transport](pipeline.handlers, place, settings)
+    server = SERVERS[options.transport](pipeline.handlers, place, settings)
+    return Listening(options, place, pipeline, server, place.address)
 
 
 def tls_of(options: ListenerTlsOptions | None, transport: str) -> TlsContext | None:

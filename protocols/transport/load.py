@@ -95,6 +95,13 @@ class ListenerLoad(Load):
         self._logged: dict[str, float] = {}
         self._shared: SharedLoad | None = None
 
+    def limit_as(self, other: ListenerLoad) -> None:
+        """Have the limits of ``other`` from now on. Connections are counted by address only from then on, if
+        they were not before."""
+        self.max_connections = other.max_connections
+        self.max_connections_per_address = other.max_connections_per_address
+        self.max_requests, self.max_bytes = other.max_requests, other.max_bytes
+
     def share(self, shared: SharedLoad) -> None:
         """Hold the limits on connections together with the same listener of other processes."""
         self._shared = shared

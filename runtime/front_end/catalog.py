@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from interlingua.protocols.transport.memory import unfilled
 from interlingua.runtime.front_end.link import RuntimeLink
 from interlingua.runtime.front_end.model import RuntimeModel
 from interlingua.runtime.front_end.snapshot import ModelsSnapshot
+from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.catalog import ModelCatalog
-from interlingua.runtime.repository.known_models import PLAIN, KnownModels
+from interlingua.runtime.repository.known_models import PLAIN, Freeing, KnownModels
 from interlingua.runtime.target import Target
 from interlingua.schemas import ModelControl, ModelStatus
 
@@ -68,6 +69,24 @@ class FrontEndCatalog(KnownModels):
     async def unload(self, name: str, control: ModelControl = PLAIN) -> None:
         await self._control("unload", name, control)
 
+    def take_over(self, served: Mapping[str, Target], failed: Mapping[str, LoadError]) -> list[Freeing]:
+        """See ``KnownModels``: of the models of upstreams."""
+        freeing = self._here.take_over(served, failed)
+        self._models.update(served)
+        self.changes.happened()
+        return freeing
+
+    def release(self, names: Iterable[str]) -> list[Freeing]:
+        """See ``KnownModels``: of the models of upstreams. The runtime process may serve others under the
+        names."""
+        gone = {name: self._here.models[name] for name in names if name in self._here.models}
+        for name, target in gone.items():
+            if self._models.get(name) is target:
+                del self._models[name]
+        freeing = self._here.release(gone)
+        self._apply(self._snapshot)
+        return freeing
+
     async def warm_up(self) -> None:
         """The runtime process does."""
 
@@ -90,6 +109,8 @@ class FrontEndCatalog(KnownModels):
         for name in self._models.keys() - snapshot.served.keys() - self._here.models.keys():
             del self._models[name]
         for name, served in snapshot.served.items():
+            if name in self._here.models:
+                continue
             known = self._models.get(name)
             if isinstance(known, RuntimeModel) and known.served.instance == served.instance:
                 known.served = served

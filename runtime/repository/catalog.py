@@ -12,8 +12,9 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.models.model import UNLOADED
@@ -21,7 +22,7 @@ from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.repository.absent import Absent, absent_by, all_in, not_renewed, partial_failure
 from interlingua.runtime.repository.background_tasks import BackgroundTasks
 from interlingua.runtime.repository.files import Repository, needed_models
-from interlingua.runtime.repository.known_models import PLAIN, KnownModels
+from interlingua.runtime.repository.known_models import PLAIN, Freeing, KnownModels
 from interlingua.runtime.repository.overrides import SentFiles
 from interlingua.runtime.repository.renewal import failing_sample, free, load_from, loses_versions, reusable
 from interlingua.runtime.repository.repositories import Repositories, check_overrides, names_in
@@ -70,7 +71,7 @@ class ModelCatalog(KnownModels):
         self.repositories = Repositories(repositories, fixed)
         self.homes: dict[str, Repository] = {}
         for repository in repositories:
-            self.homes |= {name: repository for name in names_in(repository) if self._knows(name)}
+            self.homes |= {name: repository for name in names_in(repository) if self.knows(name)}
         self._gone: dict[str, ModelStatus] = {}
         self._not_renewed: dict[str, LoadError] = {}
         self._only_needed: set[str] = set()
@@ -83,6 +84,10 @@ class ModelCatalog(KnownModels):
 
     def names(self) -> list[str]:
         return sorted(self._models.keys() | self._absent.keys())
+
+    def knows(self, name: str) -> bool:
+        """Whether a model is served, or known although it is not."""
+        return name in self._models or name in self._absent
 
     @property
     def gone(self) -> Iterable[str]:
@@ -174,7 +179,7 @@ class ModelCatalog(KnownModels):
         self.repositories.check_control(name, home)
         if control.repository and home not in chosen:
             return
-        if self._knows(name):
+        if self.knows(name):
             await asyncio.shield(self._tasks.start(self._unload(name, dependents=control.dependents)))
 
     async def follow(self, name: str, repository: Repository | None) -> None:
@@ -186,6 +191,65 @@ class ModelCatalog(KnownModels):
         self.requested_models.add(name)
         with contextlib.suppress(InferenceError):
             await asyncio.shield(self._tasks.start(self._load(name, repository, PLAIN)))
+
+    # --- another configuration
+
+    @contextlib.asynccontextmanager
+    async def held(self, names: Iterable[str]) -> AsyncIterator[None]:
+        """No load or unload of ``names`` begins until the block ends."""
+        async with contextlib.AsyncExitStack() as stack:
+            for name in sorted(set(names)):
+                await stack.enter_async_context(self._locks[name])
+            yield
+
+    async def examine(self, models: Mapping[str, Target]) -> None:
+        """Have ``models``, which are about to be served, run their samples, with each other. Raises
+        ``LoadError``."""
+
+        def find(name: str) -> Target:
+            return models.get(name) or self.find(name)
+
+        for model in models.values():
+            model.join(replace(self._hooks, find=find))
+        await asyncio.gather(*(model.warm_up(self._models.get(name)) for name, model in models.items()))
+
+    def configure(self, repositories: Sequence[Repository], fixed: Iterable[str], max_models: int) -> None:
+        """Load from ``repositories`` from now on; see the class."""
+        self.repositories = Repositories(repositories, fixed)
+        self._max_models = max_models
+        paths = {each.path: each for each in repositories}
+        self.homes = {name: paths.get(home.path, home) for name, home in self.homes.items()}
+
+    def take_over(self, served: Mapping[str, Target], failed: Mapping[str, LoadError]) -> list[Freeing]:
+        freeing: list[Freeing] = []
+        for name, model in served.items():
+            old, files = self._models.get(name), self._files.pop(name, None)
+            if old is not None:
+                model.continue_statistics(old.statistics)
+                freeing.append(partial(free, old, files, model))
+            model.join(self._hooks)
+            self._models[name] = model
+            for known in (self._absent, self._gone, self._not_renewed, self.homes):
+                known.pop(name, None)
+            if model.upstream is None and name not in self.repositories.fixed:
+                home = self.repositories.home(name)
+                self.homes |= {} if home is None else {name: home}
+        self._absent |= {name: absent_by(name, error) for name, error in failed.items()}
+        self.changes.happened()
+        return freeing
+
+    def release(self, names: Iterable[str]) -> list[Freeing]:
+        freeing: list[Freeing] = []
+        for name in names:
+            old, files = self._models.pop(name, None), self._files.pop(name, None)
+            if old is not None:
+                freeing.append(partial(free, old, files))
+            for known in (self._absent, self._gone, self._not_renewed, self.homes):
+                known.pop(name, None)
+            for chosen in (self._only_needed, self._loaded_by_clients, self.requested_models):
+                chosen.discard(name)
+        self.changes.happened()
+        return freeing
 
     async def close(self) -> None:
         await self._tasks.finish()
@@ -213,7 +277,7 @@ class ModelCatalog(KnownModels):
                     raise _not_loaded(error.code, name, reason) from error
             await self._load(name, repository, control)
         finally:
-            if not self._knows(name):  # no unload would count it out
+            if not self.knows(name):  # no unload would count it out
                 self._loaded_by_clients.discard(name)
 
     def _count_load(self, name: str) -> None:
@@ -347,9 +411,6 @@ class ModelCatalog(KnownModels):
         except (InferenceError, TimeoutError) as error:
             _log.warning("model status unavailable", extra={"facts": {"model": name, "reason": str(error)}})
             return ModelStatus(name)
-
-    def _knows(self, name: str) -> bool:
-        return name in self._models or name in self._absent
 
     def _failure(self, name: str) -> str:
         """Why the last load of a model failed, if that still counts."""

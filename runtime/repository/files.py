@@ -272,9 +272,11 @@ def _check_instances(source: ModelSource, where: Path, config: ModelConfig, vers
 def _unchanged(model: Target, origin: Origin) -> dict[int, Version]:
     """The versions of ``model`` that are the same in ``origin``."""
     old = model.origin
-    if old is None or old.files is None or origin.files is None:
+    if old is None or old.stated != origin.stated:
         return {}
-    if old.stated != origin.stated or old.files.common != origin.files.common:
+    if old.files is None or origin.files is None:
+        return {int(number): version for number, version in model.loaded.items() if old == origin}
+    if old.files.common != origin.files.common:
         return {}
     before, now = old.files.versions, origin.files.versions
     return {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 
+from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.models.changes import Changes
 from interlingua.runtime.models.model import UNLOADED
 from interlingua.runtime.repository.joined_names import JoinedNames
@@ -12,6 +13,9 @@ from interlingua.runtime.target import Target
 from interlingua.schemas import ErrorCode, InferenceError, ModelControl, ModelStatus, Readiness
 
 PLAIN = ModelControl()
+
+Freeing = Callable[[], Coroutine[None, None, None]]
+"""Frees a model that is no longer served, after its last request."""
 
 
 class KnownModels:
@@ -69,6 +73,15 @@ class KnownModels:
         with ``control.dependents`` also the models that were loaded only for it. An unknown model counts as
         unloaded, unless it must be ``served``. Raises UNAVAILABLE if unloading is not allowed, UNSUPPORTED
         for an unknown repository, NOT_FOUND."""
+        raise NotImplementedError
+
+    def take_over(self, served: Mapping[str, Target], failed: Mapping[str, LoadError]) -> list[Freeing]:
+        """Serve ``served`` from now on; ``failed`` could not be loaded. Returns what frees those that they
+        replace."""
+        raise NotImplementedError
+
+    def release(self, names: Iterable[str]) -> list[Freeing]:
+        """Forget the models ``names``. Returns what frees them."""
         raise NotImplementedError
 
     async def warm_up(self) -> None:

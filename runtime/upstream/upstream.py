@@ -373,6 +373,11 @@ class Upstream:
     async def close(self) -> None:
         await self.pool.close()
 
+    async def leave(self) -> None:
+        """Close after the last request; none may begin meanwhile."""
+        await self.pool.idle()
+        await self.close()
+
     async def _find_flavor(self, context: Context | None) -> None:
         flavors, self._flavors = self._flavors, {}
         try:

@@ -142,18 +142,6 @@ def test_interrupting_does_not_wait_for_balancers(tmp_path: Path) -> None:
         daemon.kill()
 
 
-def test_a_hangup_drains_like_sigterm(tmp_path: Path) -> None:
-    daemon = Daemon.start(tmp_path, config(server={"drain_secs": 60.0}))
-    try:
-        daemon.process.send_signal(signal.SIGHUP)
-        daemon.until("stopping")
-        eventually(lambda: leaves(f"http://{daemon.addresses[0]}/v2"))
-        daemon.process.send_signal(signal.SIGHUP)
-        assert daemon.process.wait(WAIT_SECS / 2) == 0
-    finally:
-        daemon.kill()
-
-
 def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
     daemon = Daemon.start(tmp_path, config(server={"drain_secs": 60.0}))
     try:

@@ -100,7 +100,7 @@ async def test_a_daemon_serves_and_counts_it(caplog: pytest.LogCaptureFixture) -
              listeners: [{{listen: "127.0.0.1:0", transport: http, dialects: [oip, sample]}}]}}"""
     )
     caplog.set_level(logging.INFO, "interlingua")
-    running = asyncio.create_task(daemon._serve(config))
+    running = asyncio.create_task(daemon._serve(config, "c.yaml"))
 
     def address(event: str) -> str:
         return next(record.facts["address"] for record in caplog.records if record.msg == event)  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from interlingua.schemas import ErrorCode, InferenceError, Operation
+from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.schemas.bounded_text import shortened
 from interlingua.translator.access.authorization import Caller
 from interlingua.translator.access.classes import OperationClass
@@ -27,7 +27,7 @@ class AuditEntry:
 @contextmanager
 def recorded(
     requested: OperationClass,
-    operation: Operation,
+    operation: str,
     model: str,
     listener: str,
     dialect: str,
@@ -37,7 +37,7 @@ def recorded(
     the caller may not request it, or as failed. Of many refusals some are recorded, see ``refusals``."""
     entry = AuditEntry()
     facts: dict[str, Any] = {
-        "operation": operation.value,
+        "operation": operation,
         "class": requested,
         **({"model": shortened(model)} if model else {}),
         "listener": listener,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from interlingua.protocols.wire import HttpRequest
 from interlingua.schemas import InferenceError
+from interlingua.translator.access.audit import recorded
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.access.hosts import PermittedHosts
@@ -15,7 +18,8 @@ _HEALTH = "/health/"
 
 @dataclass(frozen=True, slots=True)
 class AdminGate:
-    """Permits pages by their class: ``health`` for probes, ``statistics`` for all others."""
+    """Permits pages by their class, ``health`` for probes and ``statistics`` for all others, and actions, of
+    the class ``control``."""
 
     authorization: Authorization = field(default_factory=Authorization)
     hosts: PermittedHosts = field(default_factory=PermittedHosts)
@@ -25,8 +29,8 @@ class AdminGate:
         probe = request.path.startswith(_HEALTH)
         requested: OperationClass = "health" if probe else "statistics"
         # a probe answers under any name: balancers have their own, and it reveals nothing
-        if not probe and not self.hosts.permit(request.headers.get("host", "")):
-            return 421, "this address does not serve the host of the request; admin.hosts lists further ones"
+        if not probe and (misdirected := self.misdirected(request)) is not None:
+            return misdirected
         if requested in self.authorization.unrestricted:
             return None
         try:
@@ -34,3 +38,20 @@ class AdminGate:
         except InferenceError as error:
             return 403, error.message
         return None
+
+    def misdirected(self, request: HttpRequest) -> tuple[int, str] | None:
+        """The refusal of a request for a host that is not served here."""
+        if self.hosts.permit(request.headers.get("host", "")):
+            return None
+        return 421, "this address does not serve the host of the request; admin.hosts lists further ones"
+
+    @contextmanager
+    def recorded(self, request: HttpRequest, action: str) -> Iterator[None]:
+        """Admit the caller of ``action`` and put it into the audit log. Raises FORBIDDEN, and what the block
+        raises."""
+        allowed = self.authorization
+        with recorded("control", action, "", allowed.listener, "admin", allowed.refusals) as entry:
+            entry.caller = allowed.caller(request.context)
+            entry.caller = allowed.admit("control", request.context)
+            entry.admitted = True
+            yield

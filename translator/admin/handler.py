@@ -1,4 +1,5 @@
-"""Serves the admin address: a table of read-only pages by path, made in ``translator.admin.site``.
+"""Serves the admin address: a table of read-only pages by path, made in ``translator.admin.site``, and of
+actions.
 
 Client listeners serve none of them."""
 
@@ -17,7 +18,8 @@ from interlingua.translator.admin.gate import AdminGate
 
 Page = Callable[[], Awaitable[HttpAnswer]]
 
-_METHODS = ("GET", "HEAD")
+_METHODS: tuple[str, ...] = ("GET", "HEAD")
+_ACTION_METHODS: tuple[str, ...] = ("POST",)
 _COMMON: Headers = (("cache-control", "no-store"), ("x-content-type-options", "nosniff"))
 
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
@@ -26,24 +28,27 @@ _log = logging.getLogger(__name__)
 
 
 class AdminHandler:
-    """An ``HttpHandler`` for ``pages`` by path, which ``gate`` permits; the table may be replaced at run
-    time."""
+    """An ``HttpHandler`` for ``pages`` by path, and for ``actions``, which POST requests; ``gate`` permits
+    both. The tables may be replaced at run time."""
 
     def __init__(self, pages: Mapping[str, Page], gate: AdminGate | None = None) -> None:
         self.pages = pages
+        self.actions: Mapping[str, Page] = {}
         self._gate = gate or AdminGate()
 
     def head(self, request: HttpRequest) -> HttpAnswer | None:
-        """Refuse what the gate refuses, unknown paths (404) and methods other than GET and HEAD (405)."""
-        refusal = self._gate.refusal(request)
+        """Refuse what the gate refuses, unknown paths (404) and methods that a path does not have (405)."""
+        gate, page, methods = self._gate, self.actions.get(request.path), _ACTION_METHODS
+        refusal = gate.refusal(request) if page is None else gate.misdirected(request)
         if refusal is not None:
             return plain(*refusal)
-        page = self.pages.get(request.path)
         if page is None:
-            known = " ".join(self.pages)
+            page, methods = self.pages.get(request.path), _METHODS
+        if page is None:
+            known = " ".join((*self.pages, *self.actions))
             return plain(404, f"Not Found; there are {known}")
-        if request.method not in _METHODS:
-            return plain(405, "Method Not Allowed", (("allow", ", ".join(_METHODS)),))
+        if request.method not in methods:
+            return plain(405, "Method Not Allowed", (("allow", ", ".join(methods)),))
         request.endpoint = page
         request.max_body_bytes = 0
         return None
@@ -54,10 +59,24 @@ class AdminHandler:
     async def serve(self, request: HttpRequest) -> HttpAnswer:
         page: Page = request.endpoint
         try:
+            if request.path in self.actions:
+                return await self._act(request, page)
             return await page()
         except Exception:
             _log.exception("unexpected error", extra={"facts": {"path": request.path}})
             return plain(500, "internal error; the server's log has the details")
+
+    async def _act(self, request: HttpRequest, action: Page) -> HttpAnswer:
+        """Carry out an action for a caller who may, with a record in the audit log."""
+        found: HttpAnswer | None = None
+        try:
+            with self._gate.recorded(request, request.path.lstrip("/")):
+                found = await action()
+                if found.status >= 400:
+                    raise InferenceError(ErrorCode.MALFORMED, "refused; the log has the reason")
+        except InferenceError as error:
+            return plain(403, error.message) if found is None else found
+        return found
 
     def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:
         """The answer to a request that the transport refuses: no page takes a body."""

@@ -56,7 +56,7 @@ class AdminListener:
         self._tls = tls
         self._gate = gate
         self._max_connections = max_connections
-        self._stalled_after_secs = stalled_after_secs
+        self.stalled_after_secs = stalled_after_secs
         self._site: Site | None = None
         self._thread: _Thread | None = None
 
@@ -77,10 +77,11 @@ class AdminListener:
         if self._site is not None:
             await self._site.close()
 
-    def show(self, site: Site) -> None:
+    def show(self, site: Site, actions: Mapping[str, Page] | None = None) -> None:
         self._site = site
         if self._thread is not None:
             self._handler.pages = self._pages(site.pages())
+            self._handler.actions = {path: partial(self._ask, act) for path, act in (actions or {}).items()}
 
     def _pages(self, pages: Mapping[str, Page]) -> Mapping[str, Page]:
         """The pages of the daemon, and those that need no answer from it."""
@@ -89,7 +90,7 @@ class AdminListener:
 
     async def _live(self) -> HttpAnswer:
         stalled = self._daemon.stalled_secs
-        live = stalled < self._stalled_after_secs
+        live = stalled < self.stalled_after_secs
         return document({"live": live, "stalled_secs": round(stalled, 1)}, 200 if live else 503)
 
     async def _ask(self, page: Page) -> HttpAnswer:

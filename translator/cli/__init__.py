@@ -12,11 +12,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-from interlingua.translator.cli import check, conformance, convert, fidelity, infer, mirror, replay, serve
+from interlingua.translator.cli import (
+    check,
+    conformance,
+    convert,
+    fidelity,
+    infer,
+    mirror,
+    reload,
+    replay,
+    serve,
+)
 from interlingua.translator.cli.arguments import RefusedError
 
 COMMANDS = {
     "serve": serve,
+    "reload": reload,
     "check": check,
     "infer": infer,
     "conformance": conformance,

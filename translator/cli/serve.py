@@ -1,4 +1,4 @@
-"""Runs in the foreground until SIGTERM, SIGHUP or SIGINT."""
+"""Runs in the foreground until SIGTERM or SIGINT. SIGHUP reloads the file, as `interlingua reload`."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ def run(arguments: argparse.Namespace) -> int:
     # errors of the configuration are reported before the daemon is imported
     from interlingua.translator.daemon import serve
 
-    return serve(config)
+    return serve(config, arguments.config)

@@ -15,13 +15,14 @@ from interlingua.translator.config.tls import ListenerTlsOptions
 
 
 class AdminOptions(Section):
-    """The read-only address for operators. It shows the names of models and servers and the mistakes of
+    """The address for operators. It shows the names of models and servers and the mistakes of
     clients, so it should not be on the Internet."""
 
     listen: ListenAddress
     """The address, as for a listener."""
     allow: dict[OperationClass, tuple[PermittedCaller, ...]] = Field(default={})
-    """The callers, as for a listener: `health` for the probes, `statistics` for all other pages."""
+    """The callers, as for a listener: `health` for the probes, `control` for a reload, `statistics` for all
+    other pages."""
     max_connections: Annotated[int, Field(ge=1)] = MAX_CONNECTIONS
     """The maximum number of connections. A further one closes the oldest that has no request, so that probes
     are answered whatever other clients do."""

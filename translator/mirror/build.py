@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from interlingua.runtime.target import Target
 from interlingua.translator.config.options import Config
@@ -15,15 +15,17 @@ from interlingua.translator.serving.routing.names import Names, View
 Find = Callable[[str], Target]
 
 
-def build(config: Config, find: Find) -> list[Mirror | None]:
-    """The mirror of each route, None where a route has none. ``find`` looks up local models and raises
-    NOT_FOUND; a separate process sends copies to upstream models."""
+def build(config: Config, find: Find, kept: Mapping[int, Mirror | None] | None = None) -> list[Mirror | None]:
+    """The mirror of each route, None where a route has none, those in ``kept`` by number as they are.
+    ``find`` looks up local models and raises NOT_FOUND; a separate process sends copies to upstream
+    models."""
+    kept = kept or {}
     process = JudgeProcess(config)
     mirrors: list[Mirror | None] = []
-    taken: set[str] = set()
+    taken: set[str] = {each.report.name for each in kept.values() if each is not None}
     for number, route in enumerate(config.routes):
-        if route.mirror is None:
-            mirrors.append(None)
+        if route.mirror is None or number in kept:
+            mirrors.append(kept.get(number))
             continue
         model = config.models.get(route.mirror.to)
         judge: Judge

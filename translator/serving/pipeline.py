@@ -60,7 +60,7 @@ class Pipeline:
             )
             for binding in bindings
         }
-        processor = RequestProcessor(
+        self._processor = processor = RequestProcessor(
             service, listener, default_model, header_parameters, self.authorization, limits
         )
         over: defaultdict[str, list[Binding]] = defaultdict(list)
@@ -75,3 +75,10 @@ class Pipeline:
                 for binding in over[place]
             }
             self.handlers[place] = handler(Handling(processor, metrics, max_request_bytes), over[place])
+
+    def follow(self, successor: Pipeline) -> None:
+        """Answer as ``successor`` would from the next request on, on the same connections. Both have the same
+        bindings."""
+        self.authorization = successor.authorization
+        self._processor.follow(successor._processor)
+        self.load.limit_as(successor.load)

@@ -70,6 +70,13 @@ class RequestProcessor:
     def __post_init__(self) -> None:
         self.restricts_inference = "inference" not in self.authorization.unrestricted
 
+    def follow(self, successor: RequestProcessor) -> None:
+        """Have the options of ``successor``, whose service and listener are the same."""
+        self.default_model = successor.default_model
+        self.header_parameters = successor.header_parameters
+        self.authorization = successor.authorization
+        self.restricts_inference = successor.restricts_inference
+
     async def perform(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
         """Carry out the operation of ``opened`` and encode the result. Raises ``InferenceError``."""
         action = opened.action
@@ -338,7 +345,9 @@ class RequestProcessor:
             self.authorization.admit(requested, context)
             return await self._execute(opened, binding, context)
         refusals = self.authorization.refusals
-        with recorded(requested, operation, opened.model, self.listener, binding.dialect, refusals) as entry:
+        with recorded(
+            requested, operation.value, opened.model, self.listener, binding.dialect, refusals
+        ) as entry:
             entry.caller = self.authorization.caller(context)
             if requested == "shared_memory":
                 self._admit_to_shared_memory(context)

@@ -21,7 +21,7 @@ from interlingua.translator.config.admin import AdminOptions
 from interlingua.translator.config.options import Config
 from interlingua.translator.listening import tls_of
 from interlingua.translator.recording import shared_file
-from interlingua.translator.stop_signals import StopSignals
+from interlingua.translator.signals import Signals
 from interlingua.translator.workers.site import SupervisorSite
 from interlingua.translator.workers.supervisor import StartupError, Supervisor
 
@@ -40,7 +40,7 @@ def workers_of(config: Config) -> int:
     return max(1, (len(config.server.cpus) or available_cpus()) - 1)
 
 
-async def serve_workers(config: Config, stop: StopSignals) -> None:
+async def serve_workers(config: Config, path: str, stop: Signals) -> None:
     """Serve until a signal. Raises ``OSError`` for an address, ``StartupError``."""
     for options in config.listeners:
         if options.transport == "grpc" and options.engine == "library":
@@ -74,6 +74,7 @@ async def serve_workers(config: Config, stop: StopSignals) -> None:
                 _log.warning("models failed to load", extra={"facts": {"failed": ",".join(failed)}})
             facts_of_models = {"models": len(served), "of": len(known), "compiled": is_compiled()}
             _log.info("serving", extra={"facts": facts_of_models})
+            stop.reload = lambda: _log.error("reload refused", extra={"facts": {"reason": "server.workers"}})
             await stop.first
             secs = config.server.drain_secs
             _log.info("stopping", extra={"facts": {"drain_secs": secs}})

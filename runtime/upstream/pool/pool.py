@@ -152,6 +152,11 @@ class Pool:
             self.homes.remember(key, home, self.members, sequence.start)
         return home
 
+    async def idle(self) -> None:
+        """Wait until no server has a request."""
+        for member in self.members:
+            await member.idle()
+
     async def close(self) -> None:
         if self._names is not None:
             await self._names.stop()

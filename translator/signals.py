@@ -1,28 +1,33 @@
-"""The signals that stop the server."""
+"""The signals that stop the server, and the one that reloads its configuration."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
+from collections.abc import Callable
 
-_NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-"""SIGHUP, which comes when a terminal closes, would end the process at once: it drains like SIGTERM."""
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+_log = logging.getLogger(__name__)
 
 
-class StopSignals:
+class Signals:
     """The first and the second signal to stop. ``hurry`` skips the drain: at SIGINT, which comes from a
-    terminal, or at the second signal."""
+    terminal, or at the second signal. SIGHUP calls ``reload``, once that is set."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.first: asyncio.Future[None] = self._loop.create_future()
         self.second: asyncio.Future[None] = self._loop.create_future()
         self.hurry: asyncio.Future[None] = self._loop.create_future()
-        for number in _NUMBERS:
+        self.reload: Callable[[], None] | None = None
+        for number in _STOPPING:
             self._loop.add_signal_handler(number, self._come, number is signal.SIGINT)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     def forget(self) -> None:
-        for number in _NUMBERS:
+        for number in (*_STOPPING, signal.SIGHUP):
             self._loop.remove_signal_handler(number)
 
     def _come(self, hurry: bool) -> None:
@@ -30,6 +35,12 @@ class StopSignals:
         _resolve(self.second if again else self.first)
         if hurry or again:
             _resolve(self.hurry)
+
+    def _reload(self) -> None:
+        if self.reload is not None:
+            self.reload()
+        else:
+            _log.warning("reload ignored", extra={"facts": {"reason": "the server is starting"}})
 
 
 def _resolve(future: asyncio.Future[None]) -> None:
