@@ -22,6 +22,9 @@ _ADVISED_BYTES = 4 << 20
 _SMALL_BYTES = 4 << 20
 """How much of a body always has small pages: many bodies may begin at once."""
 
+HUGE_PAGE_BYTES = 2 << 20
+"""A smaller buffer has no huge page of its own."""
+
 _NO_HUGE_PAGES = getattr(mmap, "MADV_NOHUGEPAGE", 0)
 """Linux alone has it; see madvise(2)."""
 

@@ -16,7 +16,7 @@ from interlingua.protocols.transport.http1.body import BodyError, SmallChunksErr
 from interlingua.protocols.transport.http1.headers import RequestHeaders
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, RequestReader
 from interlingua.protocols.transport.load import BodyLoad
-from interlingua.protocols.transport.memory import use_small_pages
+from interlingua.protocols.transport.memory import HUGE_PAGE_BYTES, use_small_pages
 from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import InferenceError
@@ -87,7 +87,7 @@ class BodyReceiver(asyncio.Protocol):
         except MemoryError as fault:
             self._fail_body(request, broken_body(fault))
             return False
-        if self._turn.contended:
+        if self._turn.contended and len(space) >= HUGE_PAGE_BYTES:
             use_small_pages(space)
         return True
 
