@@ -35,7 +35,8 @@ def name_of(frame: FrameType) -> str:
     """The ``module:function`` of ``frame``."""
     module, function = frame.f_globals.get("__name__", ""), frame.f_code.co_qualname
     owner, _, method = function.rpartition(".")
-    if owner not in _SHARED or not module.startswith("interlingua.protocols.transport."):
+    shared = owner in _SHARED and method != "__init__"
+    if not (shared and module.startswith("interlingua.protocols.transport.")):
         return f"{module}:{function}"
     connection = type(_SHARED[owner](frame.f_locals["self"]))
     return f"{connection.__module__}:{connection.__qualname__}.{method}"
