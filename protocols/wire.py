@@ -29,6 +29,9 @@ NO_PARAMS: Mapping[str, str] = {}
 NO_CONTEXT = Context()
 """The context of a call that is not prepared yet. Never changed."""
 
+WHOLE = (tuple, list)
+"""The types of the parts of an answer, unless it is a stream: unlike those of typing, quick to check."""
+
 Prefix = Callable[[Mapping[str, str]], int | None]
 """How many bytes of a large body precede its tensors, at most a few KiB, by its headers; None if it must be
 complete."""
@@ -86,15 +89,31 @@ class HttpRequest:
             self.body, self.rest = await self.rest.whole(), None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class HttpAnswer:
-    """An HTTP answer to write: ``parts`` one after the other, or an iterator for a stream. A body that is
-    still arriving goes on with ``rest``."""
+    """An HTTP answer to write: ``parts`` one after the other, ``size`` bytes together, or an iterator for a
+    stream, whose size is 0. They are not replaced afterwards. A body that is still arriving goes on with
+    ``rest``."""
 
     status: int
-    headers: Headers = ()
-    parts: Sequence[Buffer] | AsyncIterator[Buffer] = ()
-    rest: BodyRest | None = None
+    headers: Headers
+    parts: Sequence[Buffer] | AsyncIterator[Buffer]
+    rest: BodyRest | None
+    size: int = field(init=False, compare=False)
+
+    def __init__(
+        self,
+        status: int,
+        headers: Headers = (),
+        parts: Sequence[Buffer] | AsyncIterator[Buffer] = (),
+        rest: BodyRest | None = None,
+    ) -> None:
+        self.status, self.headers, self.parts, self.rest = status, headers, parts, rest
+        size = 0
+        if isinstance(parts, WHOLE) or not isinstance(parts, AsyncIterator):
+            for part in parts:
+                size += part.nbytes if isinstance(part, memoryview) else len(part)
+        self.size = size
 
 
 @dataclass(slots=True)
@@ -251,6 +270,11 @@ class BrpcAnswer:
     headers: Headers = ()
     rest: ClassVar[None] = None
 
+    @property
+    def size(self) -> int:
+        """The bytes of the message."""
+        return len(self.message)
+
 
 class BrpcHandler(Protocol):
     """Answers what a bRPC listener receives. None of its methods raises."""
@@ -295,6 +319,11 @@ class FramedAnswer:
 
     parts: Sequence[Buffer]
     rest: ClassVar[None] = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of the frame."""
+        return sum([len(part) for part in self.parts])
 
 
 @dataclass(slots=True)

@@ -24,8 +24,10 @@ class IdentityInstance:
         self._sources = sources
 
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
-        sources = {tensor.name: tensor for tensor in inputs}
-        return tuple(sources[self._sources[name]].renamed(name) for name in outputs)
+        sources = {}
+        for tensor in inputs:
+            sources[tensor.name] = tensor
+        return tuple([sources[self._sources[name]].renamed(name) for name in outputs])
 
     def close(self) -> None:
         """Nothing to free."""

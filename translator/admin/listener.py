@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from interlingua.protocols.transport import loop
@@ -106,7 +107,8 @@ class AdminListener:
         except StalledError:
             return answer(200, CONTENT_TYPE, exposition((*process.families(), *self._daemon.families())))
         if found.status == 200:
-            found.parts = (*parts_of(found), exposition(self._daemon.families()))
+            parts = (*parts_of(found), exposition(self._daemon.families()))
+            found = replace(found, parts=parts)
         return found
 
 

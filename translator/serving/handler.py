@@ -7,12 +7,12 @@ A subclass for each transport declares where its messages have their parts.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 from interlingua.protocols.dialect import Binding, BrpcEndpoint, FramedEndpoint
-from interlingua.protocols.wire import REQUEST_ID, Buffer, FramedRequest
+from interlingua.protocols.wire import REQUEST_ID, FramedRequest
 from interlingua.schemas import InferenceError, Operation
 from interlingua.schemas.offload import OffloadRequired
 from interlingua.translator.serving.access_log import EndpointLog
@@ -45,7 +45,7 @@ class TransportPipeline:
 
     The class attributes describe its messages: ``_key`` finds the endpoint of a request, ``_body`` and
     ``_headers`` are parts of it, and ``_label`` is the format of its name in logs. An answer has a
-    ``message``, ``parts``, or both, and a ``_status``.
+    ``_status``. Where a request ``_has_body``, that may be arriving, and have a content coding.
     """
 
     _key: ClassVar[attrgetter[Any]]
@@ -54,9 +54,7 @@ class TransportPipeline:
     _label: ClassVar[str]
     _transport: ClassVar[str]
     _status: ClassVar[Any] = attrgetter("code")
-    _has_message: ClassVar[bool] = True
-    _has_parts: ClassVar[bool] = False
-    _has_content_coding: ClassVar[bool] = False
+    _has_body: ClassVar[bool] = False
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         self._handling = handling
@@ -97,7 +95,7 @@ class TransportPipeline:
         processor, context = self._processor, request.context
         endpoint, binding, metrics, timed, access = self._endpoints[self._key(request)]
         nbytes, load = len(self._body(request)), metrics.load
-        arriving = None if self._has_message or request.rest is None else request
+        arriving = request if self._has_body and request.rest is not None else None
         if arriving is not None:
             nbytes += arriving.rest.length
         with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, access) as in_flight:
@@ -108,7 +106,7 @@ class TransportPipeline:
             in_flight.opened = opened
             if processor.service.tracer is not None:
                 in_flight.begin_trace(processor.default_model)
-            if self._has_content_coding and "content-encoding" in request.headers:
+            if self._has_body and "content-encoding" in request.headers:
                 opened.count = in_flight.hold_decompressed
                 in_flight.hold_decompressed()
             opened.arriving = arriving
@@ -120,12 +118,7 @@ class TransportPipeline:
             else:
                 in_flight.answer = await processor.perform(opened, binding, context)
         answer = in_flight.answer
-        if self._has_message:
-            metrics.sent_bytes += len(answer.message)
-        if self._has_parts and answer.parts:
-            metrics.sent_bytes += _nbytes(answer.parts)
-        if answer.rest is not None:
-            metrics.sent_bytes += answer.rest.length
+        metrics.sent_bytes += answer.size if answer.rest is None else answer_size(answer)
         if timed:
             # a request that fails in its first stage has no times yet
             timings = context.timings or {"decode": time.monotonic_ns() - in_flight.began}
@@ -175,17 +168,6 @@ class FramedPipeline(TransportPipeline):
     _key = attrgetter("__class__")
     _label, _transport = "a message", "tcp"
     _status = no_status
-    _has_message, _has_parts = False, True
 
     def _keys(self, endpoint: FramedEndpoint) -> Iterable[type]:
         return (FramedRequest,)
-
-
-def _nbytes(parts: Iterable[Buffer] | AsyncIterator[Buffer]) -> int:
-    """The size of ``parts``, whatever the items of their views; 0 for a stream, which counts by itself."""
-    if isinstance(parts, AsyncIterator):
-        return 0
-    nbytes = 0
-    for part in parts:
-        nbytes += part.nbytes if isinstance(part, memoryview) else len(part)
-    return nbytes

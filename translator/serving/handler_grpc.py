@@ -65,7 +65,6 @@ class GrpcPipeline(TransportPipeline):
     _headers = attrgetter("metadata")
     _label, _transport = "{0.method}", "grpc"
     _status = grpc_status
-    _has_parts = True
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         super().__init__(handling, bindings)

@@ -26,7 +26,7 @@ class HttpPipeline(TransportPipeline):
     _headers = attrgetter("headers")
     _label, _transport = "{0.method} {0.path}", "http"
     _status = attrgetter("status")
-    _has_message, _has_parts, _has_content_coding = False, True, True
+    _has_body = True
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         super().__init__(handling, bindings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -204,13 +204,9 @@ _DISCONNECTED = InferenceError(ErrorCode.CANCELLED, "cancelled before the answer
 
 
 def answer_size(answer: Any) -> int:
-    """The bytes of the message or body of ``answer``, whatever the items of its views; those of a stream
-    are not known."""
-    nbytes = len(getattr(answer, "message", b""))
-    parts = getattr(answer, "parts", ())
-    for part in () if isinstance(parts, AsyncIterator) else parts:
-        nbytes += part.nbytes if isinstance(part, memoryview) else len(part)
-    return nbytes if answer.rest is None else nbytes + answer.rest.length
+    """The bytes of the message or body of ``answer``; those of a stream are not known."""
+    size: int = answer.size
+    return size if answer.rest is None else size + answer.rest.length
 
 
 def error_of(failure: BaseException) -> InferenceError:

@@ -74,7 +74,9 @@ class GrpcChannelClient:
             try:
                 if call.outcome is None:
                     await call.waiter
-                answer = call.ended()
+                answer = call.outcome
+                if not isinstance(answer, GrpcAnswer):
+                    raise answer or UnprocessedError
                 if isinstance(answer.message, CompressedMessage):
                     return await self._inflated(answer.message)
                 return answer

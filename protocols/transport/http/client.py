@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import ClassVar
 
 from interlingua.protocols.content_coding import WINDOW_BITS, inflate
@@ -18,7 +18,6 @@ from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.http.client_connection import HttpClientConnection, Received
 from interlingua.protocols.transport.http.client_errors import HttpClientErrors, unwritable
 from interlingua.protocols.transport.http1.answer import total_size
-from interlingua.protocols.transport.http1.reply_headers import ReplyHeaders
 from interlingua.protocols.transport.http1.request import RequestHeads
 from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.transport.tls import TlsContext
@@ -73,12 +72,12 @@ class PooledHttpClient:
         A connection that was kept may have been closed by the server just as the request went out. If no byte
         of a reply came and the request is ``repeatable``, it is sent once more, on a new connection.
         """
-        kept = self._kept()
+        kept = self._kept() if self._idle else None
         while True:
             connection = kept or await self._connect(request)
             waiter = self._request(connection, request, streamed=False)
             try:
-                headers, body, rest = await waiter
+                reply = await waiter
                 break
             except ConnectionFailedError:
                 if kept is None or connection.heard or not _repeatable(request):
@@ -87,9 +86,9 @@ class PooledHttpClient:
             except BaseException:
                 connection.cancel(waiter)
                 raise
-        if "content-encoding" in headers.headers:
-            body = await self._decoded(headers, body)
-        return HttpReply(headers.status, headers.headers, body, rest)
+        if "content-encoding" in reply.headers:
+            reply.body = await self._decoded(reply.headers, reply.body)
+        return reply
 
     async def stream(self, request: HttpCall) -> AsyncGenerator[HttpReply, None]:
         """Send and give the pieces of the reply as they come; errors are those of ``HttpClient``. A reply
@@ -99,21 +98,22 @@ class PooledHttpClient:
         waiter = self._request(connection, request, streamed=True)
         try:
             while not ended:
-                headers, piece, _ = await waiter
+                reply = await waiter
+                piece = reply.body
                 size += len(piece)
                 ended = not piece
                 if self._limit is not None and size > self._limit:
                     raise self._errors.too_large(size)
-                if headers.status != 200 or "content-encoding" in headers.headers:
+                if reply.status != 200 or "content-encoding" in reply.headers:
                     pieces.append(piece)
                 elif piece:
-                    yield HttpReply(headers.status, headers.headers, piece)
+                    yield reply
                 if not ended:
                     waiter = self._more(connection)
             if any(pieces):
-                body = await self._decoded(headers, b"".join(pieces))
-                yield HttpReply(headers.status, headers.headers, body)
-            yield HttpReply(headers.status, headers.headers, b"")
+                reply.body = await self._decoded(reply.headers, b"".join(pieces))
+                yield reply
+            yield HttpReply(reply.status, reply.headers, b"")
         finally:
             if ended:
                 connection.release()
@@ -168,9 +168,9 @@ class PooledHttpClient:
             self._deadlines.add(connection.deadline)
         return waiter
 
-    async def _decoded(self, headers: ReplyHeaders, body: Buffer) -> Buffer:
+    async def _decoded(self, headers: Mapping[str, str], body: Buffer) -> Buffer:
         """The body without its content coding, unless no dialect accepts that one."""
-        coding = headers.headers.get("content-encoding", "").lower()
+        coding = headers.get("content-encoding", "").lower()
         if not body or coding not in WINDOW_BITS:
             return body
         try:
@@ -181,7 +181,7 @@ class PooledHttpClient:
     # connections
 
     def _kept(self) -> HttpClientConnection | None:
-        """The idle connection that was used last."""
+        """The idle connection that was used last, unless anything has arrived there."""
         while self._idle:
             connection = self._idle.pop()
             if connection.usable:

@@ -21,11 +21,10 @@ from interlingua.protocols.transport.http1.reply_reader import BODY, IDLE, Reply
 from interlingua.protocols.transport.sockets import send_at_once
 from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn
 from interlingua.protocols.transport.writes import JOINED_BYTES, write_pieces
-from interlingua.protocols.wire import BodyRest, Buffer, Prefix
+from interlingua.protocols.wire import Buffer, HttpReply, Prefix
 
-Received = asyncio.Future[tuple[ReplyHeaders, Buffer, BodyRest | None]]
-"""The headers and the body of an answer, or its first bytes and the rest; or a piece of a streamed one, which
-ends with an empty piece."""
+Received = asyncio.Future[HttpReply]
+"""An answer in its content coding; or a piece of a streamed one, which ends with an empty piece."""
 
 _HELD_BYTES = 1 << 18
 """How much of a streamed answer is buffered before reading pauses."""
@@ -148,7 +147,8 @@ class HttpClientConnection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether a request may go out: nothing has arrived since the last answer, not even an end."""
+        """Whether a request may go out: nothing has arrived since the last answer, not even an end. The event
+        loop may be about to read what the socket has, however recent that answer is."""
         return not self._transport.is_closing() and not self._poll.poll(0)
 
     def request(
@@ -264,7 +264,8 @@ class HttpClientConnection(asyncio.Protocol):
         if waiter is not None and not waiter.done() and body.size >= self._first:
             self._waiter = None
             body.on_end(self._end_arriving)
-            waiter.set_result((self.reader.headers, body.split(self._first), body))
+            headers = self.reader.headers
+            waiter.set_result(HttpReply(headers.status, headers.headers, body.split(self._first), body))
         if not self.reader.complete:
             self._receive_directly()
             return
@@ -313,7 +314,8 @@ class HttpClientConnection(asyncio.Protocol):
             waiter.set_exception(self._fault)
         elif body or reader.complete:
             self._waiter = None
-            waiter.set_result((reader.headers, body, None))
+            headers = reader.headers
+            waiter.set_result(HttpReply(headers.status, headers.headers, body))
 
     def _fail(self, fault: Exception) -> None:
         """End the connection, and the request with ``fault``."""

@@ -24,14 +24,14 @@ from interlingua.protocols.transport.http.engine import (
 )
 from interlingua.protocols.transport.http.receiving import BodyReceiver
 from interlingua.protocols.transport.http.writer import AnswerWriter
-from interlingua.protocols.transport.http1.answer import WHOLE, text_answer
+from interlingua.protocols.transport.http1.answer import text_answer
 from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD
 from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad
 from interlingua.protocols.transport.sockets import client_host, half_closes, has_gone, send_at_once
 from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn
-from interlingua.protocols.wire import NO_PARAMS, HttpAnswer, HttpRequest, parts_of
+from interlingua.protocols.wire import NO_PARAMS, WHOLE, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import CancelToken, Context, InferenceError
 
 _COMPLETE = (ANSWERING, UNREAD)
@@ -238,8 +238,10 @@ class HttpConnection(BodyReceiver):
                     if answer.rest is not None:
                         answer.rest.close()
                     answer = self._early
-                elif settings.max_response_bytes is not None:
-                    answer = within(settings.max_response_bytes, request, answer, settings.handler)
+                elif (limit := settings.max_response_bytes) is not None and (
+                    answer.rest is not None or answer.size > limit
+                ):
+                    answer = within(limit, request, answer, settings.handler)
             except Exception:
                 answer = self._fault(request)
         self._answering = True

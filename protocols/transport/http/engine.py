@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from interlingua.protocols.transport.http1.answer import WHOLE, total_size
 from interlingua.protocols.transport.http1.body import (
     SMALL_CHUNK_BYTES,
     SMALL_CHUNKS_PER_SEC,
@@ -58,12 +56,9 @@ class Engine(Protocol):
 
 def within(limit: int | None, request: HttpRequest, answer: HttpAnswer, handler: HttpHandler) -> HttpAnswer:
     """``answer``, or a refusal if it is longer than ``limit`` and not a stream."""
-    parts = answer.parts
-    if limit is None or (not isinstance(parts, WHOLE) and isinstance(parts, AsyncIterator)):
-        return answer
     rest = answer.rest
-    size = total_size(parts) if rest is None else total_size(parts) + rest.length
-    if size <= limit:
+    size = answer.size if rest is None else answer.size + rest.length
+    if limit is None or size <= limit:
         return answer
     if rest is not None:
         rest.close()

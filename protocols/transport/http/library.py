@@ -30,7 +30,6 @@ from interlingua.protocols.transport.http1.answer import (
     head_of,
     size_of,
     text_answer,
-    total_size,
 )
 from interlingua.protocols.transport.http1.headers import MAX_FIELD_BYTES
 from interlingua.protocols.transport.listener import CUT_SECS
@@ -306,7 +305,7 @@ class _Answer(web.StreamResponse):
         """Nothing is left to write after ``prepare``."""
 
     async def _whole(self, request: web.BaseRequest, parts: Sequence[Buffer]) -> None:
-        size = total_size(parts)
+        size = self._answer.size
         bodiless = self._answer.status in BODILESS
         head = self._head(request, "" if bodiless else f"content-length: {size}\r\n")
         transport = _transport(request)

@@ -71,7 +71,7 @@ class AnswerWriter:
         gone."""
         if self._transport.is_closing():
             raise ConnectionResetError(_GONE)
-        size = total_size(parts)
+        size = answer.size
         bodiless = bodiless or not size
         framing = f"content-length: {size}\r\n"
         if answer.status in BODILESS:
@@ -89,7 +89,7 @@ class AnswerWriter:
         """Write an answer whose ``rest`` is arriving. Raises what that raises, and ``ConnectionError`` where
         the client is gone."""
         parts = parts_of(answer)
-        framing = f"content-length: {total_size(parts) + rest.length}\r\n"
+        framing = f"content-length: {answer.size + rest.length}\r\n"
         try:
             pieces = self._head(answer, framing, minor, keep_alive), *map(flat, parts)
             self._check_client()

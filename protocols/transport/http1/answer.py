@@ -12,9 +12,6 @@ from interlingua.protocols.wire import Buffer, Headers, HttpAnswer
 BODILESS = frozenset({204, 304})
 """Statuses without a body (RFC 9112, 6.3) and its length (RFC 9110, 8.6)."""
 
-WHOLE = (tuple, list)
-"""The types of ``HttpAnswer.parts``, unless it is a stream: unlike those of typing, quick to check."""
-
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httptools
 
@@ -64,13 +64,15 @@ class ReplyHeaders:
 
 
 class RepeatedReply:
-    """Recognizes answers whose headers are those of ``known`` except the values of ``_CHANGING`` ones."""
+    """Recognizes answers whose headers are those of ``known`` except the values of ``_CHANGING`` ones.
+    ``reply`` is the last one that was read."""
 
-    __slots__ = ("_end", "_fields", "_known")
+    __slots__ = ("_end", "_fields", "_known", "reply")
 
     def __init__(self, known: ReplyHeaders) -> None:
         raw, at = known.raw, 0
-        self._known = known
+        self._known = known.headers
+        self.reply = replace(known)
         self._fields: list[tuple[bytes, str]] = []
         # llhttp's headers may be repeated or folded
         for found in _CHANGING.finditer(raw) if type(known.headers) is dict else ():
@@ -78,24 +80,23 @@ class RepeatedReply:
             at = found.end()
         self._end = raw[at:]
 
-    def read(self, data: bytes | bytearray) -> tuple[ReplyHeaders, int] | None:
-        """The headers at the beginning of ``data``, and where they end; None if they are others."""
-        known, at = self._known, 0
-        changed = {}
+    def read(self, data: bytes | bytearray) -> int:
+        """Read the headers at the beginning of ``data``. Returns where they end, 0 if they are others."""
+        at = 0
+        headers = {**self._known}
         for text, name in self._fields:
             if not data.startswith(text, at):
-                return None
+                return 0
             at += len(text)
             end = data.find(b"\r", at, at + _SHORT_BYTES)
             value = data[at:end].decode("latin-1")
             if end < 0 or not (value.isascii() and value.isprintable()):
-                return None
-            changed[name], at = value.strip(), end
-        if not changed or not data.startswith(self._end, at):
-            return None
-        headers = {**known.headers, **changed}
-        at += len(self._end)
-        return ReplyHeaders(known.raw, known.status, headers, known.keep_alive, known.length), at
+                return 0
+            headers[name], at = value.strip(), end
+        if not at or not data.startswith(self._end, at):
+            return 0
+        self.reply.headers = headers
+        return at + len(self._end)
 
 
 def reply_parser(protocol: object) -> httptools.HttpResponseParser:

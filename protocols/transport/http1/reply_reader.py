@@ -190,9 +190,8 @@ class ReplyReader:
                 return self._begin_body(known, data, len(known.raw))
             if self._repeated is None:
                 self._repeated = RepeatedReply(known)
-            repeated = self._repeated.read(data)
-            if repeated is not None:
-                return self._begin_body(repeated[0], data, repeated[1])
+            if after := self._repeated.read(data):
+                return self._begin_body(self._repeated.reply, data, after)
         at = 0
         while end := END.search(data, max(at, kept - len(b"\n\r"))):
             headers = parse_reply_headers(bytes(data[at : end.end()]))

@@ -26,9 +26,11 @@ def a_call(path: str, seconds: float, *, repeatable: bool = False) -> HttpCall:
 
 
 @contextmanager
-def elsewhere(*answer: bytes, pause: float = 0) -> Iterator[tuple[str, list[socket.socket]]]:
+def elsewhere(
+    *answer: bytes, pause: float = 0, at_once: bool = False
+) -> Iterator[tuple[str, list[socket.socket]]]:
     """A server in a thread of its own, which answers the first request of each connection with these bytes and
-    then closes it; its address and its connections."""
+    then closes it; its address and its connections. ``at_once``: the end arrives with the answer."""
     accepted: list[socket.socket] = []
 
     def serve(listening: socket.socket) -> None:
@@ -37,6 +39,7 @@ def elsewhere(*answer: bytes, pause: float = 0) -> Iterator[tuple[str, list[sock
                 connection, _ = listening.accept()
                 with connection:
                     accepted.append(connection)
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, at_once)
                     connection.recv(65536)
                     for part in answer:
                         connection.sendall(part)
@@ -69,6 +72,15 @@ async def test_a_connection_that_the_server_closed_while_idle_is_not_used() -> N
                 assert (await sender.send(a_call("/", 5))).body == b"ok"
                 time.sleep(0.05)
     assert len(accepted) == 3
+
+
+async def test_a_connection_that_ended_with_its_answer_is_not_used() -> None:
+    """However soon the next request follows."""
+    with elsewhere(GOOD, at_once=True) as (url, accepted):
+        async with client(url) as sender:
+            for _ in range(10):
+                assert (await sender.send(a_call("/", 5))).body == b"ok"
+    assert len(accepted) == 10
 
 
 async def test_an_early_answer_ends_the_connection() -> None:
