@@ -3,7 +3,8 @@
 Only the owner allocates. A block is free again when neither process has a view of it: the interpreter counts
 views, so no message returns a block. Each time that the owner sends a block, it sets one flag in shared
 memory, which the reader clears with its last view. The owner looks at the flags when it needs space. It uses
-the lowest space that fits, because its pages are most likely in the processor's cache.
+the lowest space that fits, because its pages are most likely in the processor's cache. The pages of higher
+space go back to the kernel when it is no longer used.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class Arena:
         self._used: dict[int, _Use] = {}
         self._tickets = deque(range(TICKETS))
         self._reclaim_at = _RECLAIM_BYTES
+        self._reached = self._written = 0
         self.used_bytes = 0
 
     def allocate(self, size: int, spare: int = 0) -> memoryview | None:
@@ -85,6 +87,8 @@ class Arena:
         block = np.frombuffer(self._memory, np.uint8, size, offset).view(Block)
         block.arena, block.offset = self, offset
         self._used[offset] = _Use(need, weakref.ref(block))
+        if offset + need > self._reached:
+            self._reached = offset + need
         self.used_bytes += need
         return block.data
 
@@ -106,6 +110,24 @@ class Arena:
     def withdraw(self, ticket: int) -> None:
         """The message with ``ticket`` is not sent."""
         self._flags[ticket] = 0
+
+    def trim(self) -> None:
+        """Give the kernel the pages of free space above the highest block since the last call."""
+        reached, self._reached = self._reached, 0
+        written = max(self._written, reached)
+        if written <= reached:
+            self._written = written
+            return
+        self._reclaim()
+        for offset, size in self._free:
+            begin, end = max(offset, reached), min(offset + size, written)
+            begin = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
+            end -= end % mmap.PAGESIZE
+            if begin < end:
+                # for both processes (madvise(2)); what is read there next is zeros
+                self._memory.madvise(mmap.MADV_REMOVE, begin, end - begin)
+        # blocks in use above keep their pages until a later call
+        self._written = max([reached, *(offset + use.size for offset, use in self._used.items())])
 
     def _extent(self, need: int) -> int | None:
         """Take ``need`` bytes out of the first free extent that has them."""

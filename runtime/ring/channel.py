@@ -28,6 +28,9 @@ _TURN_RECORDS = 64
 _FULL_SECS = 0.001
 """The interval of attempts while the ring is full."""
 
+_TRIM_SECS = 10.0
+"""How long large tensors may be gone at least until the kernel gets their memory."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -99,6 +102,7 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._hear, self._heard)
         self._loop.add_reader(self._lifeline.fileno(), self._ended)
+        self._trimming = self._loop.call_later(_TRIM_SECS, self._trim)
 
     @property
     def is_full(self) -> bool:
@@ -135,6 +139,7 @@ class Channel:
             self._bell.cancel()
         # the memory is unmapped with the last reference: cycles would keep it
         self._receive = self._lost = ignore
+        self._trimming.cancel()
         self._lifeline.close()
         os.close(self._ring)
         os.close(self._hear)
@@ -149,6 +154,10 @@ class Channel:
         if waiting:
             self._bell = self._loop.call_later(_FULL_SECS, self._flush)
         os.eventfd_write(self._ring, 1)
+
+    def _trim(self) -> None:
+        self.arena.trim()
+        self._trimming = self._loop.call_later(_TRIM_SECS, self._trim)
 
     def _heard(self) -> None:
         # the read also orders memory: slots are read after the counter of the bell

@@ -228,7 +228,7 @@ def test_a_server_that_is_slow(daemon: Daemon, far: Far) -> None:
     time.sleep(SLOW_SECS)
     far.open["slow"].set()
     report = found(daemon, "slow", 4)
-    assert (report["equal"], report["different"]) == (4, 0), report
+    assert (report["equal"], report["different"]) == (4, 0), json.dumps(report)
     assert report["latency_ms"]["mirror"]["mean"] >= SLOW_SECS * 1000
     assert report["latency_ms"]["primary"]["mean"] < report["latency_ms"]["mirror"]["mean"]
 

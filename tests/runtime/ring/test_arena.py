@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import threading
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from interlingua.runtime.ring import memory
 from interlingua.runtime.ring.arena import PAGE_BYTES, TICKETS, Arena, ArenaReader, Extent
 
 PAGES = 24
@@ -60,6 +62,10 @@ class Blocks(RuleBasedStateMachine):
     @rule(data=st.data())
     def drop(self, data: st.DataObject) -> None:
         self.read.pop(data.draw(st.integers(0, len(self.read) - 1)))
+
+    @rule()
+    def trim(self) -> None:
+        self.arena.trim()
 
     @invariant()
     def views_keep_their_bytes(self) -> None:
@@ -161,3 +167,35 @@ def test_low_space_is_used_again(ends: tuple[Arena, ArenaReader]) -> None:
         del block
     assert len(offsets) <= PAGES
     assert arena.used_bytes <= PAGES * PAGE_BYTES
+
+
+def test_memory_of_higher_space_goes_back() -> None:
+    size = 64 * PAGE_BYTES
+    descriptor = memory.create("arena", size)
+    arena = Arena(mmap.mmap(descriptor, size), mmap.mmap(-1, TICKETS))
+    blocks = [arena.allocate(8 * PAGE_BYTES) for _ in range(8)]
+    for block in blocks:
+        assert block is not None
+        block[:] = b"x" * len(block)
+    kept = blocks[3]
+
+    def pages() -> int:
+        return os.fstat(descriptor).st_blocks * 512 // PAGE_BYTES
+
+    arena.trim()
+    assert pages() == 64
+    del block
+    blocks.clear()
+    # of the others, the first page alone is used again
+    again = arena.allocate(1)
+    assert again is not None
+    again[:] = b"y"
+    arena.trim()
+    assert pages() == 8 + 1
+    assert kept is not None
+    assert bytes(kept) == b"x" * len(kept)
+    del kept
+    arena.trim()
+    assert pages() == 1
+    assert bytes(again) == b"y"
+    os.close(descriptor)

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlingua.runtime.ring import records
+from interlingua.runtime.ring import channel, records
 from interlingua.runtime.ring.arena import Extent
 from interlingua.runtime.ring.channel import SLOTS, create
 from interlingua.runtime.ring.client import RuntimeClient
@@ -456,3 +456,27 @@ async def test_no_descriptor_stays_open() -> None:
         await lost.wait()
         del client, server
     assert count() == before
+
+
+async def test_memory_of_large_tensors_goes_back_when_they_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "_TRIM_SECS", 0.02)
+    here, there = create(ARENA_BYTES)
+    written, read = os.dup(here.written), os.dup(here.read)
+    client = RuntimeClient(here)
+    server = RuntimeServer(there, lambda _: Model(echo), {}, lambda: None)
+
+    def held() -> int:
+        return sum(os.fstat(each).st_blocks * 512 for each in (written, read))
+
+    before = held()
+    size = ARENA_BYTES // 2
+    response = await client.infer(request(of(size)), "model")
+    assert held() >= before + size
+    del response
+    async with asyncio.timeout(20):
+        while held() > before + size // 8:
+            await asyncio.sleep(0.01)
+    await server.close()
+    client.close()
+    os.close(written)
+    os.close(read)
