@@ -412,9 +412,7 @@ def _tls(options: UpstreamOptions) -> TlsContext | None:
     """TLS to a server. Raises ``OSError`` for files that are not usable."""
     if options.tls is None:
         return None
-    # bRPC is baidu_std here, which has no protocol of ALPN
-    protocols = () if options.transport == "brpc" else ALPN.get(options.transport, ())
-    return TlsContext(options.tls.build(protocols))
+    return TlsContext(options.tls.build(ALPN[options.transport].upstream))
 
 
 def _gate(options: UpstreamOptions) -> Gate | None:

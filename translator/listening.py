@@ -71,7 +71,7 @@ def listening_of(assembly: Assembly, options: ListenerOptions, place: Address | 
 def tls_of(options: ListenerTlsOptions | None, transport: str) -> TlsContext | None:
     """TLS of a listener, or of the admin address, whose transport is http. Raises ``OSError`` for files that
     are not usable."""
-    return None if options is None else TlsContext(options.build(ALPN.get(transport, ())))
+    return None if options is None else TlsContext(options.build(ALPN[transport].listener))
 
 
 async def stopped(servers: Sequence[Server], grace: float, hurry: asyncio.Future[None]) -> int:

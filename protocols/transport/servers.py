@@ -64,6 +64,7 @@ def _http(handlers: Handlers, address: Address | Listener, settings: ServerSetti
         load=settings.load,
         accept_te_with_length=settings.accept_te_with_length,
         timeouts=settings.timeouts,
+        http2=settings.http2,
     )
 
 

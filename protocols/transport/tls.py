@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from interlingua.protocols.transport.certificates import (
     Certificate,
@@ -17,14 +17,25 @@ from interlingua.protocols.watched_files import WatchedFiles, reason_of
 
 Version = Literal["1.2", "1.3"]
 
-ALPN: Mapping[str, tuple[str, ...]] = {
-    "http": ("http/1.1",),
-    "grpc": ("h2",),
-    "brpc": ("h2", "http/1.1"),
-    "any": ("h2", "http/1.1"),
+
+class Alpn(NamedTuple):
+    """The protocols of ALPN (RFC 7301) for a transport, the preferred one first: what a ``listener`` speaks,
+    and what a client of an ``upstream`` does."""
+
+    listener: tuple[str, ...] = ()
+    upstream: tuple[str, ...] = ()
+
+
+_BOTH = ("h2", "http/1.1")
+
+ALPN: Mapping[str, Alpn] = {
+    "http": Alpn(_BOTH, ("http/1.1",)),
+    "grpc": Alpn(("h2",), ("h2",)),
+    "brpc": Alpn(_BOTH),
+    "tcp": Alpn(),
+    "any": Alpn(_BOTH),
 }
-"""The protocols of ALPN that each transport carries (RFC 7301), the preferred one first. baidu_std and framed
-messages have none."""
+"""By transport. baidu_std and framed messages have no protocol of ALPN."""
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENTS = {"none": ssl.CERT_NONE, "request": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}

@@ -156,19 +156,26 @@ class _Accepted(asyncio.Protocol):
         """Hand the connection over, or close it."""
         if self._client is not None:
             set_client(transport, self._client)
-        certificate, options = certificate_of(transport), self._tls.options
-        if isinstance(options, ServerTls) and not options.accepts(certificate):
-            facts = {
-                "peer": client_host(transport),
-                "subject": subject_of(certificate),
-                "names": ", ".join(alternative_names(certificate)),
-            }
-            _log.warning("client certificate refused", extra={"facts": facts})
+        if not accepts(self._tls, transport):
             cast("asyncio.Transport", transport).abort()
             return
         connection = self._accept()
         cast("asyncio.Transport", transport).set_protocol(connection)
         connection.connection_made(transport)
+
+
+def accepts(tls: TlsContext, transport: asyncio.BaseTransport) -> bool:
+    """Whether the certificate of a client is that of one that the listener accepts."""
+    certificate, options = certificate_of(transport), tls.options
+    if not isinstance(options, ServerTls) or options.accepts(certificate):
+        return True
+    facts = {
+        "peer": client_host(transport),
+        "subject": subject_of(certificate),
+        "names": ", ".join(alternative_names(certificate)),
+    }
+    _log.warning("client certificate refused", extra={"facts": facts})
+    return False
 
 
 def _peer(sock: socket.socket) -> str:

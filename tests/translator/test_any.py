@@ -209,6 +209,8 @@ async def test_required_certificates_are_required_of_all(authority: Authority, o
         client = authority.issue("client")
         context.load_cert_chain(client.cert, client.key)
         assert (await exchange(bound, GET, context=context)).startswith(b"HTTP/1.1 200")
+        async with port(tls={**mutual, "match_subject_alt_names": ["other*"]}) as (strict, _):
+            assert await exchange(strict, GET, context=context) == b""
         await eventually(lambda: not assembly.loads[0].connections)
 
 

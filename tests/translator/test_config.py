@@ -94,13 +94,13 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         listeners:
           - {listen: ":0", transport: tcp, dialects: [oip]}
           - {listen: ":0", transport: tcp, dialects: [graphpipe], max_concurrency: 3, http2: {keepalive_secs: 9.0}}
-          - {listen: ":1", transport: http, http2: {}}
+          - {listen: ":1", transport: http, engine: library, http2: {}}
         """,
         [
             "c.yaml:2: listeners[0].dialects: dialect 'oip' does not travel over tcp (allowed: grpc, http)",
             "c.yaml:3: listeners[1].max_concurrency: is for transport brpc, not tcp",
-            "c.yaml:3: listeners[1].http2: is for transport grpc or brpc, not tcp",
-            "c.yaml:4: listeners[2].http2: is for transport grpc or brpc, not http",
+            "c.yaml:3: listeners[1].http2: is for transport http, grpc, brpc or any, not tcp",
+            "c.yaml:4: listeners[2].http2: needs engine: native",
         ],
     ),
     "mirrors": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import logging
@@ -227,12 +228,18 @@ async def test_clients_of_others(authority: Authority, own: Issued) -> None:
 
 @on_both_loops
 async def test_alpn_and_versions(authority: Authority, own: Issued) -> None:
-    offered = {"http": (b"http/1.1", "http/1.1"), "grpc": (b"h2", "h2")}
+    both = ["http/1.1", "h2"]
     options = {**files(own), "min_version": "1.3"}
-    async with listening(options, ("oip", "http"), ("oip", "grpc")) as addresses:
-        for address, (_, chosen) in zip(addresses, offered.values(), strict=True):
+    async with listening(options, ("oip", "http"), ("oip", "grpc"), ("grps", "brpc")) as (http, rpc, brpc):
+        for address, offered, chosen in (
+            (http, both, "h2"),
+            (http, both[:1], "http/1.1"),
+            (rpc, both, "h2"),
+            (brpc, both, "h2"),
+            (brpc, both[:1], "http/1.1"),
+        ):
             context = ssl.create_default_context(cafile=authority.ca)
-            context.set_alpn_protocols(["h2", "http/1.1"])
+            context.set_alpn_protocols(offered)
             _, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
             found = writer.get_extra_info("ssl_object")
             assert (found.selected_alpn_protocol(), found.version()) == (chosen, "TLSv1.3")
@@ -295,6 +302,16 @@ def _connected(address: Address, client: str) -> Any:
     time.sleep(0.05)
     sock.sendall(header[9:])
     return sock
+
+
+@on_both_loops
+async def test_a_stop_at_the_end_of_a_handshake(authority: Authority, own: Issued) -> None:
+    """The task of the handshake is cancelled, and has closed its connection, when the server drains."""
+    async with listening(files(own), ("oip", "http")) as [address]:
+        context = ssl.create_default_context(cafile=authority.ca)
+        reader, _ = await asyncio.open_connection(address.host, address.port, ssl=context)
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        assert await reader.read() == b""
 
 
 @on_both_loops

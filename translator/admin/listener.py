@@ -17,6 +17,7 @@ from functools import partial
 
 from interlingua.protocols.transport import loop
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.listener import Listener
 from interlingua.protocols.transport.load import ListenerLoad
@@ -118,7 +119,7 @@ class _Thread:
     def __init__(
         self, handler: AdminHandler, place: Listener, daemon: DaemonLoop, load: ListenerLoad
     ) -> None:
-        self._server = HttpServer(handler, place, load=load)
+        self._server = HttpServer(handler, place, load=load, http2=DEFAULT_OPTIONS)
         self._daemon = daemon
         self._bound: Future[Address] = Future()
         self._ended: Future[None] = Future()

@@ -179,7 +179,7 @@ class ListenerOptions(Section):
     """The minimum rate of a request's body, and of an answer that the client reads, since it began; 0 for
     none. It counts after `body_timeout_secs` and `write_timeout_secs`."""
     http2: Http2ListenerOptions = Field(default_factory=Http2ListenerOptions)
-    """Over grpc, brpc and any: options of HTTP/2."""
+    """Over http, grpc, brpc and any: options of HTTP/2. Over http only with `engine: native`."""
 
     @property
     def timeouts(self) -> Timeouts:
@@ -258,8 +258,10 @@ class ListenerOptions(Section):
     def _over_http2(cls, value: Http2ListenerOptions, info: ValidationInfo) -> Http2ListenerOptions:
         # checked only where the file has it
         transport = info.data.get("transport", "grpc")
-        if transport not in ("grpc", "brpc", "any"):
-            raise ValueError(f"is for transport grpc or brpc, not {transport}")
+        if transport == "tcp":
+            raise ValueError("is for transport http, grpc, brpc or any, not tcp")
+        if transport == "http" and info.data.get("engine") == "library":
+            raise ValueError("needs engine: native")
         return value
 
     @field_validator("max_concurrency")

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from interlingua.protocols.transport.address import parse_address
+from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.listener import Listener
 from interlingua.runtime.cpus import available_cpus
@@ -51,7 +52,7 @@ async def serve_workers(config: Config, path: str, stop: Signals) -> None:
             handler, site = _admin(config, config.admin, supervisor)
             place = Listener(parse_address(config.admin.listen), tls=tls_of(config.admin.tls, "http"))
             load = connection_limit(place.address, config.admin.max_connections)
-            server = HttpServer(handler, place, load=load)
+            server = HttpServer(handler, place, load=load, http2=DEFAULT_OPTIONS)
             address = await server.start()
             _log.info("admin listening", extra={"facts": {"address": str(address)}})
             stack.push_async_callback(server.stop, _GRACE_SECS)

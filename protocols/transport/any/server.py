@@ -21,6 +21,7 @@ from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.listener import ConnectionSet, Listener
 from interlingua.protocols.transport.sockets import client_host, reported_client
 from interlingua.protocols.transport.tls import TlsContext, reason
+from interlingua.protocols.transport.tls_server import accepts
 
 _TLS_HANDSHAKE = 0x16
 """The type of the first record (RFC 8446, 5.1); no other protocol here begins with this byte."""
@@ -146,6 +147,9 @@ class _Undetected(asyncio.Protocol):
             return
         finally:
             self._leave()
+        if not accepts(tls, transport):
+            transport.abort()
+            return
         chosen = transport.get_extra_info("ssl_object").selected_alpn_protocol()
         accept = (
             partial(_Undetected, server, encrypted=True) if chosen is None else server.accept[_ALPN[chosen]]

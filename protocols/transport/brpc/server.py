@@ -95,16 +95,11 @@ class BrpcServer:
         self._listener = listener_at(address)
         load = ListenerLoad() if load is None else load
         self.handler = handler
-        self.http = NativeEngine(
-            Settings(
-                http if max_concurrency is None else BoundedHttp(http, self),
-                max_response_bytes=max_response_bytes,
-                timeouts=timeouts,
-                load=load,
-            )
-        )
+        if max_concurrency is not None:
+            http, grpc = BoundedHttp(http, self), BoundedGrpc(grpc, self)
+        self.http = NativeEngine(Settings(http, max_response_bytes, timeouts, load=load))
         self.grpc = GrpcServer(
-            grpc if max_concurrency is None else BoundedGrpc(grpc, self),
+            grpc,
             address,
             max_request_bytes=max_request_bytes,
             max_response_bytes=max_response_bytes,
@@ -112,6 +107,7 @@ class BrpcServer:
             limits=limits,
             timeouts=timeouts,
             http2=http2,
+            http=http,
         )
         self.limits = limits
         self.max_request_bytes = max_request_bytes
@@ -158,7 +154,7 @@ class BrpcServer:
 
     async def drain(self, grace_secs: float) -> int:
         """The same for the connections alone, whose listener accepts nothing more."""
-        draining = self.connections.drain(grace_secs), self.http.stop(grace_secs), self.grpc.stop(grace_secs)
+        draining = self.connections.drain(grace_secs), self.http.stop(grace_secs), self.grpc.drain(grace_secs)
         return sum(await asyncio.gather(*draining))
 
 

@@ -34,6 +34,8 @@ from interlingua.protocols.transport.grpc.status import (
     RESOURCE_EXHAUSTED,
     UNAVAILABLE,
     UNIMPLEMENTED,
+    body_slow,
+    body_stalled,
     fitting,
     too_large,
     unforeseen,
@@ -43,6 +45,7 @@ from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.load import SMALL_BYTES as SMALL_BODY_BYTES
 from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
+from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.transport.turns import TURN_MESSAGES, next_turn
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, Headers
 from interlingua.schemas import Context
@@ -147,6 +150,10 @@ class GrpcCall(MessageStream):
     def awaits_body(self) -> bool:
         """Whether the client has begun a message and may send the rest of it."""
         return self.partial and not (self.half_closed_remote or self.window_held)
+
+    def end_body(self, slow: bool, timeouts: Timeouts) -> None:
+        """The client has stopped sending a message, or sends it too slowly."""
+        self.end(body_slow(timeouts.min_bytes_per_sec) if slow else body_stalled(timeouts.body_secs))
 
     def expire(self) -> None:
         """End the call: its deadline has passed."""

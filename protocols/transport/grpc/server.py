@@ -1,7 +1,8 @@
-"""A gRPC listener for a ``GrpcHandler``, on HTTP/2 of our own.
+"""An HTTP/2 listener of our own: gRPC for a ``GrpcHandler``, other requests for an ``HttpHandler``, if any.
 
-Messages pass as bytes: no protobuf class is known here. HTTP/2 is spoken in the clear with prior knowledge
-(RFC 9113, 3.3), over TCP and unix sockets. ``grpc.library`` does the same on grpcio's server.
+The content-type decides. Messages pass as bytes: no protobuf class is known here. HTTP/2 is spoken with prior
+knowledge (RFC 9113, 3.3), over TCP and unix sockets, or after ALPN. ``grpc.library`` does gRPC on grpcio's
+server.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from time import monotonic
-from typing import cast
+from typing import Any, cast
 from urllib.parse import quote
 
 from interlingua.protocols.transport.address import Address
@@ -18,21 +19,23 @@ from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.call import GrpcCall, StreamCall, UnaryCall
 from interlingua.protocols.transport.grpc.headers import CallHeaders, read_headers, trailers_only
 from interlingua.protocols.transport.grpc.stalls import StallFinder
-from interlingua.protocols.transport.grpc.status import UNIMPLEMENTED, body_slow, body_stalled
+from interlingua.protocols.transport.grpc.status import UNIMPLEMENTED
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.hpack import FieldLines
+from interlingua.protocols.transport.h2.http_headers import HttpHeaders, is_grpc, read_request
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
 from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
+from interlingua.protocols.transport.http.exchange import HttpExchange
 from interlingua.protocols.transport.listener import ConnectionSet, Listener, listener_at
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
-from interlingua.protocols.transport.sockets import client_name, half_closes, send_at_once
+from interlingua.protocols.transport.sockets import client_host, client_name, half_closes, send_at_once
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Sweep, Timeouts
 from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.transport.writes import WriteBatch
-from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, HttpHandler
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 _GOODBYE_SECS = 1.0
@@ -59,9 +62,11 @@ class GrpcServer:
         limits: DecodingLimits = DEFAULT_LIMITS,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         http2: Http2Options = DEFAULT_OPTIONS,
+        http: HttpHandler | None = None,
     ) -> None:
         self._listener = listener_at(address)
         self.handler = handler
+        self.http = http
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
         self.limits = limits
@@ -103,12 +108,18 @@ class GrpcServer:
     async def stop(self, grace_secs: float) -> int:
         """Stop; returns how many calls were cut. See ``ConnectionSet.drain``. Clients of calls that are cut
         get UNAVAILABLE."""
-        cut = await self._listener.stop(self.connections.drain(grace_secs))
+        return await self._listener.stop(self.drain(grace_secs))
+
+    async def drain(self, grace_secs: float) -> int:
+        """The same for the connections alone, whose listener accepts nothing more."""
+        cut = await self.connections.drain(grace_secs)
         self.sweep.stop()
         return cut
 
-    def interpret(self, fields: FieldLines) -> CallHeaders | None:
-        """The headers of a call, with a refusal if the handler lacks its method."""
+    def interpret(self, fields: FieldLines) -> CallHeaders | HttpHeaders | None:
+        """The headers of a call, with a refusal if the handler lacks its method, or of another request."""
+        if self.http is not None and not is_grpc(fields):
+            return read_request(fields, self.http2.max_header_list)
         headers = read_headers(fields, self.http2.max_header_list)
         if headers is not None and not headers.refusal:
             kind = self.handler.offers(headers.method)
@@ -130,7 +141,7 @@ class _Connection(SharedReceiver):
         self.max_request_bytes = server.max_request_bytes
         self.max_response_bytes = server.max_response_bytes
         self.limits = server.limits
-        self.calls: set[GrpcCall] = set()
+        self.calls: set[GrpcCall | HttpExchange] = set()
         self._deadlines = Deadlines(loop, lambda: self.calls)
         self._stalls = StallFinder(server.timeouts)
         # since when there is no call, or no end of the headers that have begun; the last stream until then
@@ -149,8 +160,9 @@ class _Connection(SharedReceiver):
         send_at_once(transport)
         self.peer = _grpc_peer(client_name(transport))
         self.identity = client_identity(transport)
+        self.client = "" if self._server.http is None else client_host(transport)
         self._server.connections.add(self, transport)
-        self._connection: ServerConnection[CallHeaders | None] = ServerConnection(
+        self._connection: ServerConnection[Any] = ServerConnection(
             self._server.interpret, self._accept, self._batch.write, self._server.http2
         )
         self._server.sweep.begin()
@@ -208,14 +220,14 @@ class _Connection(SharedReceiver):
 
     # called by calls
 
-    def call_began(self, call: GrpcCall) -> None:
+    def call_began(self, call: GrpcCall | HttpExchange) -> None:
         """See ``CallHost``."""
         self.calls.add(call)
         self._server.connections.in_flight.add(call)
         if call.deadline is not None and call.deadline < self._deadlines.at:
             self._deadlines.add(call.deadline)
 
-    def call_ended(self, call: GrpcCall) -> None:
+    def call_ended(self, call: GrpcCall | HttpExchange) -> None:
         """See ``CallHost``."""
         if call.held is not None:
             call.held.release()
@@ -234,10 +246,8 @@ class _Connection(SharedReceiver):
         for call, what in self._stalls.stalled(self.calls, connection.sender, now):
             if what == "write":
                 connection.cancel(call)
-            elif what == "body":
-                call.end(body_stalled(timeouts.body_secs))
             else:
-                call.end(body_slow(timeouts.min_bytes_per_sec))
+                call.end_body(what == "slow body", timeouts)
         if self._closing or self._draining:
             return
         headers = connection.frames.inside_headers
@@ -275,14 +285,18 @@ class _Connection(SharedReceiver):
 
     def _accept(
         self,
-        connection: ServerConnection[CallHeaders | None],
+        connection: ServerConnection[Any],
         number: int,
-        headers: CallHeaders | None,
+        headers: CallHeaders | HttpHeaders | None,
         ended: bool,
     ) -> Stream | None:
         if headers is None:  # RFC 9113, 8.1.1
             connection.sender.reject(number, Code.PROTOCOL_ERROR)
             return None
+        http = self._server.http
+        if http is not None and isinstance(headers, HttpHeaders):
+            return HttpExchange(self, http, connection, number, headers, ended)
+        assert isinstance(headers, CallHeaders), "HTTP has a handler"  # noqa: S101
         if headers.refusal:
             connection.sender.refuse(number, headers.refusal, ended)
             return None

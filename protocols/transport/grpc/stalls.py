@@ -7,10 +7,9 @@ answers PING frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from interlingua.protocols.transport.grpc.call import GrpcCall
 from interlingua.protocols.transport.h2.sender import Sender
 from interlingua.protocols.transport.timeouts import Timeouts
 
@@ -28,16 +27,31 @@ class _Wait(NamedTuple):
     latest: int
 
 
+class Waits(Protocol):
+    """A stream whose server may wait for its client, see ``Stream``."""
+
+    queued: int
+    send_window: int
+    sent: int
+    received: int
+    sink: Any
+
+    @property
+    def awaits_body(self) -> bool:
+        """Whether the client may send the rest of a message that has begun."""
+
+
+W = TypeVar("W", bound=Waits)
+
+
 class StallFinder:
     """Looks at calls now and then."""
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
-        self._seen: dict[GrpcCall, _Wait] = {}
+        self._seen: dict[Waits, _Wait] = {}
 
-    def stalled(
-        self, calls: set[GrpcCall], sender: Sender[Any], now: float
-    ) -> Iterator[tuple[GrpcCall, str]]:
+    def stalled(self, calls: Iterable[W], sender: Sender[Any], now: float) -> Iterator[tuple[W, str]]:
         """The calls that have made no progress for too long, or too little, each with what it waits for:
         ``body``, ``slow body`` or ``write``. ``now`` is monotonic time."""
         timeouts = self._timeouts

@@ -141,6 +141,14 @@ class Sender(Generic[S]):
         if not ended:
             self.reject(number, Code.NO_ERROR)
 
+    def close(self, stream: Stream) -> None:
+        """Close the stream of an answer that is sent: RST_STREAM stops the client from sending a request that
+        is not complete (RFC 9113, 8.1)."""
+        stream.closed = True
+        self._streams.pop(stream.id, None)
+        if not stream.half_closed_remote:
+            self.reject(stream.id, Code.NO_ERROR)
+
     def reject(self, number: int, code: Code) -> None:
         """Reset stream ``number``, which is not or no longer open."""
         self.cut.append(number)
@@ -236,12 +244,12 @@ class Sender(Generic[S]):
         self._ended(stream)
 
     def _ended(self, stream: Stream) -> None:
-        """Our message is complete. An answer, which has trailers, closes its stream: RST_STREAM stops
-        the client from sending a request that is not complete (RFC 9113, 8.1)."""
+        """Our message is complete. Trailers, which only answers have, close its stream."""
         stream.half_closed_local = True
         if self._guard.tokens < BURST:
             self._guard.tokens += DATA_CREDIT
         if stream.trailers:
+            # close, inlined
             stream.closed = True
             self._streams.pop(stream.id, None)
             if not stream.half_closed_remote:

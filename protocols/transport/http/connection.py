@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from time import monotonic
 from typing import cast
 
 from interlingua.protocols.transport.certificates import client_identity
+from interlingua.protocols.transport.h2.frames import PREFACE
+from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.http.engine import (
     FAULT,
     Settings,
@@ -41,10 +43,17 @@ _log = logging.getLogger(__name__)
 
 
 class HttpConnection(BodyReceiver):
-    """``_expires`` is when :meth:`check` acts on a silent client, in monotonic time."""
+    """``_expires`` is when :meth:`check` acts on a silent client, in monotonic time. ``http2`` makes the
+    protocol of a connection that speaks HTTP/2."""
 
-    def __init__(self, settings: Settings, connections: ConnectionSet[HttpConnection]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        connections: ConnectionSet[HttpConnection],
+        http2: Callable[[], asyncio.BaseProtocol] | None = None,
+    ) -> None:
         super().__init__(settings)
+        self._http2 = http2
         self._connections = connections
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.Future[None] | None = None  # the task waits on it for a request
@@ -132,7 +141,8 @@ class HttpConnection(BodyReceiver):
 
     def drain(self) -> None:
         """Close if idle; else the next answer does."""
-        if self._reader.state is IDLE:
+        # asyncio's transports of TLS break at a second close
+        if self._reader.state is IDLE and not self._transport.is_closing():
             self._transport.close()
 
     @property
@@ -186,7 +196,13 @@ class HttpConnection(BodyReceiver):
         self._wake()
 
     def _decline(self, error: HeadersError) -> None:
-        """Answer input that is no request."""
+        """Answer input that is no request; the preface of HTTP/2 is for ``http2`` (RFC 9113, 3.3)."""
+        first = self._reader.first_bytes
+        if self._http2 is not None and first[:3] == b"PRI" and PREFACE.startswith(first[: len(PREFACE)]):
+            self._reader.close()
+            self._connections.remove(self, self._transport)
+            hand_over(self._transport, self._http2(), first)
+            return
         answer = text_answer(error.status, str(error))
         self._reader.refuse()
         self._writer.whole(answer, parts_of(answer), 1, keep_alive=False, bodiless=False)

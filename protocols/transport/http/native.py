@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from interlingua.protocols.transport.http.connection import HttpConnection
 from interlingua.protocols.transport.http.engine import Settings
@@ -11,10 +12,11 @@ from interlingua.protocols.transport.timeouts import Sweep
 
 
 class NativeEngine:
-    """An ``Engine``."""
+    """An ``Engine``. ``http2`` makes the protocol of a connection that speaks HTTP/2; without it none may."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, http2: Callable[[], asyncio.BaseProtocol] | None = None) -> None:
         self._settings = settings
+        self._http2 = http2
         self._connections: ConnectionSet[HttpConnection] = ConnectionSet(settings.load, "http")
         self._sweep = Sweep(self._connections.open, settings.timeouts)
 
@@ -26,7 +28,7 @@ class NativeEngine:
     def connection(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
         self._sweep.begin()
-        return HttpConnection(self._settings, self._connections)
+        return HttpConnection(self._settings, self._connections, self._http2)
 
     def retire(self) -> None:
         """See ``ConnectionSet.retire``."""

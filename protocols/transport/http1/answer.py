@@ -13,7 +13,8 @@ BODILESS = frozenset({204, 304})
 """Statuses without a body (RFC 9112, 6.3) and its length (RFC 9110, 8.6)."""
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""What no value of a header has (RFC 9110, 5.5)."""
 
 
 def head_of(status: int, headers: Headers, framing: str, minor: int, keep_alive: bool) -> bytes:
@@ -32,7 +33,7 @@ def status_line(status: int, minor: int) -> bytes:
 def header_line(name: str, value: str) -> bytes:
     """The line of a header."""
     if not value.isprintable():  # a control character could end the line
-        value = _CONTROL.sub(" ", value)
+        value = CONTROL.sub(" ", value)
     return f"{name}: {value}\r\n".encode(errors="replace")
 
 

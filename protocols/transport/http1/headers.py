@@ -239,8 +239,13 @@ def _check_host(headers: Mapping[str, str], minor: int) -> None:
     if host is None:
         if minor:
             raise HeadersError("Missing 'Host' header in request.")
-    elif not _HOST.fullmatch(host):
+    elif not is_host(host):
         raise HeadersError("Invalid 'Host' header in request.")
+
+
+def is_host(text: str) -> bool:
+    """Whether a Host header may have this value (RFC 9110, 7.2)."""
+    return _HOST.fullmatch(text) is not None
 
 
 def _check_coding(coding: str) -> None:

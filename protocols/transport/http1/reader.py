@@ -121,6 +121,11 @@ class RequestReader:
         """Whether input has arrived that is not read yet."""
         return self._at < len(self._data)
 
+    @property
+    def first_bytes(self) -> bytes:
+        """The first bytes of a connection on which no request has been read; empty after one."""
+        return b"" if self.headers.raw else bytes(self._data[self._at :])
+
     def receive(self, data: bytes) -> None:
         """Keep ``data`` to be read later."""
         if self._at == len(self._data):
