@@ -12,13 +12,13 @@ import mmap
 from hashlib import blake2b
 from threading import Lock
 
-ADDRESSES = 1 << 15
-"""Client addresses of one listener with connections to one process."""
+NAMES = 1 << 15
+"""Names in one table of a process."""
 
 _NEAR = 32
 """How far from its own place an address may be."""
 
-_ADDRESS_WORDS = 2 * (ADDRESSES + _NEAR)
+_NAME_WORDS = 2 * (NAMES + _NEAR)
 
 _CLEARED = 512
 """Words of a page of memory."""
@@ -28,33 +28,33 @@ _ORDER = Lock()
 own."""
 
 
-def page_bytes(rows: int, counts: int, addresses: int) -> int:
-    """The size of a page for ``rows`` processes, each with so many counts and tables of addresses. What is
+def page_bytes(rows: int, counts: int, names: int) -> int:
+    """The size of a page for ``rows`` processes, each with so many counts and tables of names. What is
     not written costs no memory."""
-    return 8 * rows * (counts + _ADDRESS_WORDS * addresses)
+    return 8 * rows * (counts + _NAME_WORDS * names)
 
 
 class SharedCounts:
-    """``page`` as the process of ``row`` sees it. ``rows``, ``counts`` and ``addresses`` as in
+    """``page`` as the process of ``row`` sees it. ``rows``, ``counts`` and ``names`` as in
     :func:`page_bytes`."""
 
-    def __init__(self, page: mmap.mmap, row: int, rows: int, counts: int, addresses: int) -> None:
+    def __init__(self, page: mmap.mmap, row: int, rows: int, counts: int, names: int) -> None:
         self._words = memoryview(page).cast("Q")
         self._row = row
         self._rows = rows
         self._counts = counts
-        self._width = counts + _ADDRESS_WORDS * addresses
+        self._width = counts + _NAME_WORDS * names
 
     def count(self, column: int) -> SharedCount:
         return SharedCount(self._words[column :: self._width], self._row)
 
-    def addresses(self, column: int) -> SharedAddresses:
-        begin = self._counts + _ADDRESS_WORDS * column
+    def names(self, column: int) -> SharedNames:
+        begin = self._counts + _NAME_WORDS * column
         tables = [
-            self._words[row * self._width + begin : row * self._width + begin + _ADDRESS_WORDS]
+            self._words[row * self._width + begin : row * self._width + begin + _NAME_WORDS]
             for row in range(self._rows)
         ]
-        return SharedAddresses(tables, self._row)
+        return SharedNames(tables, self._row)
 
     def clear(self, row: int) -> None:
         """The process of ``row`` has exited."""
@@ -92,17 +92,17 @@ class SharedCount:
         return sum(self._words.tolist())
 
 
-class SharedAddresses:
-    """How many connections each client address has, by process: digests of addresses, then as many counts.
-    An address without a place near its own counts in its own process alone."""
+class SharedNames:
+    """A number of each name, by process, such as the connections of a client address: digests of names, then
+    as many numbers. A name without a place near its own counts in its own process alone."""
 
     def __init__(self, tables: list[memoryview], row: int) -> None:
         self._tables = [(table[: len(table) // 2], table[len(table) // 2 :]) for table in tables]
         self._row = row
 
-    def set(self, host: str, count: int) -> None:
-        """Publish the number of connections of ``host`` to this process."""
-        digest, begin = _place(host)
+    def set(self, name: str, count: int) -> None:
+        """Publish the number of ``name`` in this process; 0 leaves its place to others."""
+        digest, begin = _place(name)
         digests, counts = self._tables[self._row]
         near = digests[begin : begin + _NEAR].tolist()
         if digest in near:
@@ -117,17 +117,24 @@ class SharedAddresses:
         with _ORDER:
             pass
 
-    def total(self, host: str) -> int:
-        digest, begin = _place(host)
-        found = 0
+    def total(self, name: str) -> int:
+        return sum(self._numbers(name))
+
+    def largest(self, name: str) -> int:
+        return max(self._numbers(name), default=0)
+
+    def _numbers(self, name: str) -> list[int]:
+        """The numbers of the processes that have one."""
+        digest, begin = _place(name)
+        found = []
         for digests, counts in self._tables:
             near = digests[begin : begin + _NEAR].tolist()
             if digest in near:
-                found += counts[begin + near.index(digest)]
+                found.append(counts[begin + near.index(digest)])
         return found
 
 
-def _place(host: str) -> tuple[int, int]:
-    """The digest of an address, not 0, and its own place. Not :func:`hash`, which differs by process."""
-    digest = int.from_bytes(blake2b(host.encode(), digest_size=8).digest(), "little") | 1
-    return digest, (digest >> 16) % ADDRESSES
+def _place(name: str) -> tuple[int, int]:
+    """The digest of a name, not 0, and its own place. Not :func:`hash`, which differs by process."""
+    digest = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") | 1
+    return digest, (digest >> 16) % NAMES

@@ -22,6 +22,9 @@ REQUEST_ID = "x-request-id"
 FORWARDED_FOR = "x-forwarded-for"
 """The header to which each proxy appends the address of its client."""
 
+CHALLENGE: Headers = (("WWW-Authenticate", "Bearer"),)
+"""What an answer with status 401 must have (RFC 9110, section 11.6.1; RFC 6750, section 3)."""
+
 NO_PARAMS: Mapping[str, str] = {}
 """No named segments, or no headers. Never changed."""
 

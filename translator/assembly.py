@@ -47,13 +47,16 @@ from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ListenerAddress, ServerMetadata
 from interlingua.schemas.offload import DecodingLimits
 from interlingua.translator import logs, mirror
+from interlingua.translator.access.authentication import Authenticator
 from interlingua.translator.access.authorization import Authorization
-from interlingua.translator.access.build import authorization
+from interlingua.translator.access.build import authenticator_of, authorization, client_limits
+from interlingua.translator.access.clients import Clients
 from interlingua.translator.access.grants import ANYONE
 from interlingua.translator.admin.overview import ReadinessWatch
 from interlingua.translator.admin.site import Site, add_sources
 from interlingua.translator.admin.sources import Sources
 from interlingua.translator.config.bindings import bindings_of
+from interlingua.translator.config.identities import has_identities
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
 from interlingua.translator.mirror import Mirror
@@ -101,12 +104,14 @@ class Models(Generic[C]):
 class Assembly:
     """Everything between the listeners and the targets. ``close`` it after the last request. ``sources`` has
     the metrics and reports of its parts, ``request_metrics`` and ``loads`` are those of each listener,
-    ``load`` is that of all together."""
+    ``load`` is that of all together, ``clients`` those with an identity, by ``authenticator``."""
 
     config: Config
     service: Service
     models: Models[KnownModels]
     load: Load
+    clients: Clients
+    authenticator: Authenticator | None = None
     sources: Sources = field(default_factory=Sources)
     request_metrics: list[Mapping[str, RequestMetrics]] = field(default_factory=list)
     loads: list[ListenerLoad] = field(default_factory=list)
@@ -135,6 +140,7 @@ class Assembly:
             load=self._load(listener),
             limits=decoding_limits(listener),
             by_transport=listener.transport == "any",
+            clients=self.clients,
         )
         self.request_metrics.append(pipeline.request_metrics)
         self.loads.append(pipeline.load)
@@ -153,7 +159,7 @@ class Assembly:
 
     def _authorization(self, listener: ListenerOptions) -> Authorization:
         for_all = self.config.server.shared_memory.allow == "all"
-        return authorization(listener, {"shared_memory": (ANYONE,)} if for_all else None)
+        return authorization(listener, self.authenticator, {"shared_memory": (ANYONE,)} if for_all else None)
 
     def site(self) -> Site:
         return Site(self.service, self.sources, ReadinessWatch(self.service))
@@ -172,6 +178,8 @@ class Assembly:
         service.required = frozenset(service.catalog.names()) - optional
         metrics, loads = self.request_metrics, self.loads
         add_sources(self.sources, service, self.upstreams, metrics, loads, self.models.cache)
+        if has_identities(config):
+            self.sources.metrics.append(self.clients.families)
         if routes := service.router.routes:
             self.sources.add("routes", partial(report.families, routes), partial(report.reports, routes))
             self.examiner = Examiner(routes, service.router.models)
@@ -255,7 +263,8 @@ def assemble_around(config: Config, models: Models[KnownModels]) -> Assembly:
     mirrors = mirror.build(config, models.catalog.find)
     service = _service(config, models.catalog, list(map(build, config.routes, mirrors)))
     load = Load(config.server.max_inflight_requests, config.server.max_inflight_bytes)
-    assembly = Assembly(config, service, models, load)
+    clients, authenticator = Clients(client_limits(config.auth)), authenticator_of(config.auth)
+    assembly = Assembly(config, service, models, load, clients, authenticator)
     if config.tracing is not None and config.tracing.enabled:
         service.traces, service.tracer, assembly.exporter = tracing.tracer_of(config.tracing)
     assembly.observe(mirrors, recording.build(config))

@@ -19,7 +19,7 @@ from interlingua.runtime.cpus import use_cpus
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.offload.pool import OffloadPool
 from interlingua.translator import logs
-from interlingua.translator.access.build import authorization
+from interlingua.translator.access.build import authenticator_of, authorization
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.listener import AdminListener
@@ -82,7 +82,7 @@ def _admin(config: Config) -> AdminListener:
     options, secs = config.admin, config.server.stalled_after_secs
     if options is None:
         return AdminListener(None, secs)
-    gate = AdminGate(authorization(options), PermittedHosts(options.hosts))
+    gate = AdminGate(authorization(options, authenticator_of(config.auth)), PermittedHosts(options.hosts))
     tls = tls_of(options.tls, "http")
     return AdminListener(parse_address(options.listen), secs, gate, options.max_connections, tls)
 

@@ -16,7 +16,7 @@ from interlingua.protocols.content_coding import plain_body
 from interlingua.protocols.dialect import Action, FramedEndpoint, HttpEndpoint, Opened
 from interlingua.protocols.graphpipe import codec, metadata
 from interlingua.protocols.graphpipe.passthrough import BINARY, HTTP_PASSTHROUGH, TCP_PASSTHROUGH
-from interlingua.protocols.wire import Buffer, FramedAnswer, FramedRequest, HttpAnswer, HttpRequest
+from interlingua.protocols.wire import CHALLENGE, Buffer, FramedAnswer, FramedRequest, HttpAnswer, HttpRequest
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
@@ -33,10 +33,13 @@ from interlingua.schemas.errors import HTTP_STATUS
 _JSON = (("content-type", "application/json"),)
 _TEXT = ("content-type", "text/plain; charset=utf-8")
 
+_HEADERS = {ErrorCode.OVERLOADED: (("retry-after", "1"),), ErrorCode.UNAUTHENTICATED: CHALLENGE}
+"""The headers of errors."""
+
 
 def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
     """``error`` in the form that every GraphPipe client notices: a status and a line of text."""
-    headers = [("retry-after", "1")] if error.code is ErrorCode.OVERLOADED else []
+    headers = list(_HEADERS.get(error.code, ()))
     if "accept_encoding" in error.details:
         return _text(415, error.message, ("accept-encoding", error.details["accept_encoding"]))
     return _text(HTTP_STATUS[error.code], error.message, *headers)

@@ -15,7 +15,7 @@ from interlingua.protocols.grps.json_writer import write_message
 from interlingua.protocols.grps.message import GrpsMessage, Kind
 from interlingua.protocols.grps.options import PredictOptions, is_true, query_of
 from interlingua.protocols.grps.passthrough import PASSTHROUGH, Call
-from interlingua.protocols.wire import Buffer, Headers, HttpAnswer, HttpRequest
+from interlingua.protocols.wire import CHALLENGE, Buffer, Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
 from interlingua.schemas.bounded_text import shortened
 
@@ -26,7 +26,9 @@ _OCTETS = "application/octet-stream"
 def json_answer(flavor: Flavor, message: GrpsMessage) -> HttpAnswer:
     """``message`` as the whole answer, in JSON."""
     status = message.status.code if flavor.mirrors and message.status else 200
-    headers = (("Content-Type", flavor.json_type),)
+    headers: Headers = (("Content-Type", flavor.json_type),)
+    if status == 401:
+        headers = (*headers, *CHALLENGE)
     return HttpAnswer(status, headers, [write_message(message, QUIRKS[flavor.name])])
 
 

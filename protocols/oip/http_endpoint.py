@@ -10,7 +10,7 @@ from interlingua.protocols.dialect import Action, Opened
 from interlingua.protocols.json_document import write_json
 from interlingua.protocols.oip.codec import reported_code
 from interlingua.protocols.oip.codec_http import JSON_HEADERS
-from interlingua.protocols.wire import REQUEST_ID, Headers, HttpAnswer, HttpRequest
+from interlingua.protocols.wire import CHALLENGE, REQUEST_ID, Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, Operation, invalid_tensor
 from interlingua.schemas.errors import HTTP_STATUS
 from interlingua.schemas.trace import trace_id_of
@@ -27,6 +27,8 @@ def http_error(
     headers: Headers = JSON_HEADERS
     if error.code is ErrorCode.OVERLOADED:
         headers = (*headers, ("Retry-After", "1"))
+    if error.code is ErrorCode.UNAUTHENTICATED:
+        headers = (*headers, *CHALLENGE)
     if "accept_encoding" in error.details:
         headers = (*headers, ("Accept-Encoding", error.details["accept_encoding"]))
     status = HTTP_STATUS[reported_code(operation, error.code)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import cast
 
-from interlingua.protocols.shared_counts import SharedAddresses, SharedCount
+from interlingua.protocols.shared_counts import SharedCount, SharedNames
 from interlingua.protocols.transport.descriptors import UNLIMITED
 from interlingua.protocols.transport.memory import Allocate, unfilled
 from interlingua.protocols.transport.sockets import client_host
@@ -192,7 +192,7 @@ class SharedLoad:
     """The connections of a listener in several processes, those of each client address too."""
 
     connections: SharedCount
-    addresses: SharedAddresses
+    addresses: SharedNames
 
     def publish(self, connections: int, host: str, of_host: int) -> None:
         """What this process has: its ``connections``, and those ``of_host``, if that is counted."""

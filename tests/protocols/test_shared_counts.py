@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlingua.protocols import shared_counts
-from interlingua.protocols.shared_counts import SharedAddresses, SharedCounts, page_bytes
+from interlingua.protocols.shared_counts import SharedCounts, SharedNames, page_bytes
 
 ROWS, COUNTS, TABLES = 3, 2, 2
 
@@ -33,7 +33,7 @@ _hosts = st.integers(0, 40).map(lambda number: f"10.0.0.{number}")
 
 @given(st.lists(st.tuples(st.integers(0, ROWS - 1), _hosts, st.integers(0, 3)), max_size=40))
 def test_addresses_add_up(changes: list[tuple[int, str, int]]) -> None:
-    tables: list[SharedAddresses] = _tables
+    tables: list[SharedNames] = _tables
     known: dict[tuple[int, str], int] = {}
     for row, host, count in changes:
         tables[row].set(host, count)
@@ -45,12 +45,12 @@ def test_addresses_add_up(changes: list[tuple[int, str, int]]) -> None:
         tables[row].set(host, 0)
 
 
-_tables = [each.addresses(1) for each in rows()]
+_tables = [each.names(1) for each in rows()]
 
 
 def test_addresses_that_are_gone_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_counts, "ADDRESSES", 4)
-    first, second, _ = (each.addresses(0) for each in rows())
+    monkeypatch.setattr(shared_counts, "NAMES", 4)
+    first, second, _ = (each.names(0) for each in rows())
     for number in range(1000):
         host = f"2001:db8::{number:x}"
         first.set(host, 1)
@@ -63,11 +63,11 @@ def test_the_row_of_a_process_that_has_exited_is_cleared() -> None:
     one, other, _ = rows()
     one.count(0).set(5)
     other.count(0).set(7)
-    one.addresses(1).set("a", 3)
-    other.addresses(1).set("a", 4)
-    one.addresses(0).set("b", 1)
+    one.names(1).set("a", 3)
+    other.names(1).set("a", 4)
+    one.names(0).set("b", 1)
     one.clear(1)
     assert one.count(0).total() == 5
-    assert other.addresses(1).total("a") == 3
+    assert other.names(1).total("a") == 3
     one.clear(0)
-    assert one.count(0).total() == one.addresses(1).total("a") == one.addresses(0).total("b") == 0
+    assert one.count(0).total() == one.names(1).total("a") == one.names(0).total("b") == 0

@@ -64,8 +64,8 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         with_listeners("upstream: {}"),
         [
             "c.yaml:2: upstream: unknown key 'upstream'; did you mean 'upstreams'? (allowed: server, "
-            "listeners, admin, model_repository, default_model, models, upstreams, routes, tap, tracing, "
-            "include, grps)"
+            "listeners, admin, auth, model_repository, default_model, models, upstreams, routes, tap, tracing, "
+            "include, and 1 more)"
         ],
     ),
     "unknown_key_deep_down": (
@@ -83,11 +83,11 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "tls, hosts)"
         ],
     ),
-    "planned_keys": (
+    "users_without_credentials": (
         """\
-        listeners: [{listen: ":0", transport: http, auth: {}}]
+        listeners: [{listen: ":0", transport: http, allow: {inference: [local, "user:ann", "user:"]}}]
         """,
-        ["c.yaml:1: listeners[0].auth: is not available yet"],
+        ["c.yaml:1: listeners[0].allow.inference[2]: 'user:' is not of the form user:NAME"],
     ),
     "dialects_over_tcp": (
         """\

@@ -1,14 +1,21 @@
-"""The authorization of an address, from its options."""
+"""The authorization of an address, the authenticator and the limits of clients, from their options."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
+from interlingua.protocols.watched_files import WatchedFiles
+from interlingua.translator.access.authentication import Authenticator
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.classes import OperationClass
+from interlingua.translator.access.clients import ClientLimits
 from interlingua.translator.access.grants import read_grants
 from interlingua.translator.access.proxies import read_proxies
+from interlingua.translator.access.tokens import read_tokens
+from interlingua.translator.access.web_tokens import WebTokens
+from interlingua.translator.config.auth import AuthOptions
 
 
 class AccessOptions(Protocol):
@@ -25,9 +32,32 @@ class AccessOptions(Protocol):
 
 
 def authorization(
-    options: AccessOptions, defaults: Mapping[OperationClass, Sequence[str]] | None = None
+    options: AccessOptions,
+    authenticator: Authenticator | None = None,
+    defaults: Mapping[OperationClass, Sequence[str]] | None = None,
+    origins: Iterable[str] = (),
 ) -> Authorization:
-    """The authorization of the address; ``defaults`` are the callers of classes that it does not state.
-    Raises ``ValueError`` for an unreadable key."""
+    """The authorization of the address, as in :class:`Authorization`; ``defaults`` are the callers of classes
+    that it does not state. Raises ``ValueError`` for an unreadable key."""
     grants = read_grants({**(defaults or {}), **options.allow})
-    return Authorization(options.listen, grants, read_proxies(options.trusted_proxies))
+    proxies = read_proxies(options.trusted_proxies)
+    return Authorization(options.listen, grants, proxies, frozenset(origins), authenticator)
+
+
+def authenticator_of(options: AuthOptions | None) -> Authenticator | None:
+    """The authenticator of one thread; None if requests have no credentials. Raises ``OSError`` and
+    ``ValueError`` for unusable files."""
+    if options is None or (options.tokens is None and options.jwt is None):
+        return None
+    path, jwt = options.tokens, options.jwt
+    return Authenticator(
+        None if path is None else WatchedFiles([path], partial(read_tokens, path), "tokens"),
+        None if jwt is None else WebTokens(jwt.issuer, jwt.audience, jwt.jwks),
+        options.api_key_header,
+    )
+
+
+def client_limits(options: AuthOptions | None) -> Mapping[str, ClientLimits]:
+    """The limits of clients by name."""
+    limits = {} if options is None else options.limits
+    return {name: ClientLimits(each.max_requests, each.requests_per_sec) for name, each in limits.items()}

@@ -1,6 +1,7 @@
 """Who may request the operations of a class, as ``allow`` of a listener states it: ``anyone``, ``local``, a
-network, or ``key:HEADER=FILE``, callers who send the secret of the file in the header, as with Triton's
-restricted APIs."""
+network, ``user:NAME``, a client that has authenticated as such, with ``user:*`` any that has, or
+``key:HEADER=FILE``, callers who send the secret of the file in the header, as with Triton's restricted
+APIs."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from interlingua.runtime.upstream.header_file import read_value
 from interlingua.translator.access.addresses import Network, PeerAddress, is_local, read_network
 from interlingua.translator.access.classes import CLASSES, PRIVILEGED, OperationClass
 
-ANYONE, LOCAL = "anyone", "local"
+ANYONE, LOCAL, USER = "anyone", "local", "user:"
+
+ANY_USER = "*"
 
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 """The name of a header: a token (RFC 9110, section 5.6.2)."""
@@ -40,6 +43,7 @@ class Grant:
     local: bool = False
     networks: tuple[Network, ...] = ()
     keys: tuple[Key, ...] = ()
+    users: frozenset[str] = frozenset()
 
     def covers(self, address: PeerAddress) -> bool:
         """Whether the address permits a caller, on any machine."""
@@ -50,6 +54,10 @@ class Grant:
     def covers_local(self, address: PeerAddress) -> bool:
         """Whether the address permits a caller because it is on this machine."""
         return self.local and is_local(address)
+
+    def covers_user(self, identity: str | None) -> bool:
+        """Whether the identity of a caller permits it."""
+        return identity is not None and (identity in self.users or ANY_USER in self.users)
 
     def key(self, headers: Mapping[str, str]) -> str:
         """The header with the secret of a key; empty if there is none."""
@@ -78,6 +86,7 @@ def read_grant(callers: Iterable[str]) -> Grant:
         LOCAL in words,
         tuple(read_network(word) for word in words if word not in (ANYONE, LOCAL) and _is_network(word)),
         tuple(_read_key(word) for word in words if word.startswith("key:")),
+        frozenset(word.removeprefix(USER) for word in words if word.startswith(USER)),
     )
 
 
@@ -85,31 +94,39 @@ def check_caller(word: str) -> None:
     """Refuse a word that names no callers, or a key whose file is unreadable. Raises ``ValueError``."""
     if word in (ANYONE, LOCAL):
         return
-    if word.startswith("user:"):
-        raise ValueError(f"'{word}' needs the option auth, which is not available yet")
+    if word.startswith(USER):
+        if word == USER:
+            raise ValueError(f"'{word}' is not of the form user:NAME")
+        return
     if word.startswith("key:"):
         _read_key(word)
         return
     if not word[:1].isdigit() and ":" not in word:
-        choices = "anyone, local, a network such as 10.0.0.0/8, key:HEADER=FILE"
+        choices = "anyone, local, a network such as 10.0.0.0/8, user:NAME, key:HEADER=FILE"
         raise ValueError(f"unknown caller '{word}' (allowed: {choices})")
     read_network(word)
 
 
 def _is_network(word: str) -> bool:
-    return not word.startswith("key:")
+    return not word.startswith(("key:", USER))
 
 
 def _read_key(word: str) -> Key:
     header, separator, path = word.removeprefix("key:").partition("=")
     if not separator or not path:
         raise ValueError(f"'{word}' is not of the form key:HEADER=FILE")
-    if not _HEADER.fullmatch(header) or header.lower().endswith("-bin"):
-        raise ValueError(f"'{header}' cannot be the name of a header with text")
+    header = header_name(header)
     try:
         secret = read_value(path)
     except OSError as error:
         raise ValueError(f"'{path}' cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ValueError(f"'{path}' {error}") from None
-    return Key(header.lower(), secret.encode())
+    return Key(header, secret.encode())
+
+
+def header_name(header: str) -> str:
+    """The name of a header with text, in lower case. Raises ``ValueError``."""
+    if not _HEADER.fullmatch(header) or header.lower().endswith("-bin"):
+        raise ValueError(f"'{header}' cannot be the name of a header with text")
+    return header.lower()

@@ -6,9 +6,11 @@ Metrics count every refusal; the log has the first ones of each caller, and then
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from interlingua.protocols.transport.allowance import Allowance
+from interlingua.translator.logs import AUDIT
 
 CALLER_BURST, CALLER_PER_SEC = 10, 1 / 6
 """The records of one caller: at once, and per second."""
@@ -41,6 +43,16 @@ class RefusalRecords:
             return None
         count, self._suppressed = self._suppressed, 0
         return count
+
+
+def record_failure(listener: str, caller: Mapping[str, str], reason: str, refusals: RefusalRecords) -> None:
+    """Record that a credential of ``caller`` is not valid."""
+    suppressed = refusals.suppressed(caller["caller"])
+    if suppressed is not None:
+        facts: dict[str, Any] = {"listener": listener, **caller, "reason": reason}
+        if suppressed:
+            facts["suppressed"] = suppressed
+        AUDIT.warning("authentication failed", extra={"facts": facts})
 
 
 def _spend(allowance: Allowance) -> bool:

@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from interlingua.protocols.wire import HttpRequest
+from interlingua.protocols.wire import CHALLENGE, Headers, HttpRequest
 from interlingua.schemas import InferenceError
+from interlingua.schemas.errors import HTTP_STATUS
 from interlingua.translator.access.audit import recorded
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.access.hosts import PermittedHosts
 
 _HEALTH = "/health/"
+
+Refusal = tuple[int, str, Headers]
+"""The status, text and headers of a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +28,27 @@ class AdminGate:
     authorization: Authorization = field(default_factory=Authorization)
     hosts: PermittedHosts = field(default_factory=PermittedHosts)
 
-    def refusal(self, request: HttpRequest) -> tuple[int, str] | None:
-        """The status and text of a refusal, if ``request`` is refused."""
+    def refusal(self, request: HttpRequest) -> Refusal | None:
+        """The status, text and headers of a refusal, if ``request`` is refused."""
         probe = request.path.startswith(_HEALTH)
         requested: OperationClass = "health" if probe else "statistics"
         # a probe answers under any name: balancers have their own, and it reveals nothing
         if not probe and (misdirected := self.misdirected(request)) is not None:
             return misdirected
-        if requested in self.authorization.unrestricted:
-            return None
         try:
-            self.authorization.admit(requested, request.context)
+            self.authorization.authenticate(request.context)
+            if requested not in self.authorization.unrestricted:
+                self.authorization.admit(requested, request.context)
         except InferenceError as error:
-            return 403, error.message
+            return refused(error)
         return None
 
-    def misdirected(self, request: HttpRequest) -> tuple[int, str] | None:
+    def misdirected(self, request: HttpRequest) -> Refusal | None:
         """The refusal of a request for a host that is not served here."""
         if self.hosts.permit(request.headers.get("host", "")):
             return None
-        return 421, "this address does not serve the host of the request; admin.hosts lists further ones"
+        text = "this address does not serve the host of the request; admin.hosts lists further ones"
+        return 421, text, ()
 
     @contextmanager
     def recorded(self, request: HttpRequest, action: str) -> Iterator[None]:
@@ -52,6 +57,13 @@ class AdminGate:
         allowed = self.authorization
         with recorded("control", action, "", allowed.listener, "admin", allowed.refusals) as entry:
             entry.caller = allowed.caller(request.context)
+            allowed.authenticate(request.context)
             entry.caller = allowed.admit("control", request.context)
             entry.admitted = True
             yield
+
+
+def refused(error: InferenceError) -> Refusal:
+    """The refusal of a request that is not permitted."""
+    status = HTTP_STATUS[error.code]
+    return status, error.message, CHALLENGE if status == 401 else ()

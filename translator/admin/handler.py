@@ -14,7 +14,7 @@ import orjson
 
 from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError
-from interlingua.translator.admin.gate import AdminGate
+from interlingua.translator.admin.gate import AdminGate, refused
 
 Page = Callable[[], Awaitable[HttpAnswer]]
 
@@ -75,7 +75,7 @@ class AdminHandler:
                 if found.status >= 400:
                     raise InferenceError(ErrorCode.MALFORMED, "refused; the log has the reason")
         except InferenceError as error:
-            return plain(403, error.message) if found is None else found
+            return plain(*refused(error)) if found is None else found
         return found
 
     def refuse(self, request: HttpRequest, error: InferenceError) -> HttpAnswer:

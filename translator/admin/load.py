@@ -30,7 +30,7 @@ def families(listening: Sequence[tuple[ListenerAddress, ListenerLoad]]) -> Itera
     yield Family(
         "interlingua_refused_total",
         "counter",
-        "Connections and requests above a limit of the listener or the server, by the name of the option, or "
+        "Connections and requests above a limit of the listener, the server or a client, by option, or "
         "'descriptors' where the process has few file descriptors left.",
         [
             Sample(count, {**labels, "reason": reason})

@@ -49,6 +49,7 @@ def _look(arguments: argparse.Namespace, config: Config) -> int:
     from interlingua.translator.config.composition import ComposedFile
     from interlingua.translator.config.document import Problem, dotted
     from interlingua.translator.config.exposure import exposed
+    from interlingua.translator.config.identities import unused_credentials
     from interlingua.translator.probe.models import unloadable
     from interlingua.translator.probe.upstreams import probe
 
@@ -64,7 +65,7 @@ def _look(arguments: argparse.Namespace, config: Config) -> int:
             for each in problems
         ]
 
-    if not arguments.json and (warnings := problems_of(exposed(config))):
+    if not arguments.json and (warnings := problems_of((*exposed(config), *unused_credentials(config)))):
         sys.stdout.flush()
         sys.stderr.write(f"{read.error(warnings)}\n")
     wrong = problems_of(loop.run(unloadable(config, load=arguments.load)))

@@ -22,6 +22,6 @@ def _proxy(word: str) -> str:
 
 
 PermittedCaller = Annotated[Text, AfterValidator(_caller)]
-"""``anyone``, ``local``, a network, or ``key:HEADER=FILE``."""
+"""``anyone``, ``local``, a network, ``user:NAME``, or ``key:HEADER=FILE``."""
 ProxyAddress = Annotated[Text, AfterValidator(_proxy)]
 """A network, or ``unix``."""

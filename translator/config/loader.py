@@ -14,6 +14,7 @@ from interlingua.translator.config.composition import ComposedFile
 from interlingua.translator.config.context import Installation, ValidationContext
 from interlingua.translator.config.cycles import endless
 from interlingua.translator.config.document import Problem
+from interlingua.translator.config.identities import unknown_users
 from interlingua.translator.config.options import Config
 from interlingua.translator.config.schema import schema, section_at
 
@@ -44,7 +45,7 @@ def _validated(read: ComposedFile, installation: Installation | None) -> Config:
                 if problem.path not in refused:  # the value could not be read at all
                     problems.append(problem)
     else:
-        found = (*collisions(config), *endless(config))
+        found = (*collisions(config), *endless(config), *unknown_users(config))
         problems += [read.problem(path, text) for path, text in found]
     if problems:
         raise read.error(problems)

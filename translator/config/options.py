@@ -26,6 +26,7 @@ from interlingua.protocols.transport.timeouts import MIN_BYTES_PER_SEC, STALL_SE
 from interlingua.schemas.offload import MIN_DECOMPRESSED_BYTES, MIN_ELEMENTS, DecodingLimits
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.config.admin import AdminOptions
+from interlingua.translator.config.auth import AuthOptions
 from interlingua.translator.config.callers import PermittedCaller, ProxyAddress
 from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
@@ -101,8 +102,6 @@ class Http2ListenerOptions(Section):
 class ListenerOptions(Section):
     """An address that clients connect to."""
 
-    planned = frozenset({"auth"})
-
     listen: ListenAddress
     """`host:port`, `:port` for every interface, `[::1]:port`, or `unix:path`. Port 0 takes a free one."""
     transport: ListenerTransport
@@ -116,8 +115,9 @@ class ListenerOptions(Section):
     """The model for requests that name none. The default is the `default_model` of the file."""
     allow: dict[OperationClass, tuple[PermittedCaller, ...]] = Field(default={})
     """The callers that may request the operations of each class: `anyone`, `local`, a network such as
-    `10.0.0.0/8`, or `key:HEADER=FILE`. The default is `[anyone]` for `inference`, `metadata`, `health` and
-    `statistics`, and `[local]` for `control`, `shared_memory`, `logging` and `server`."""
+    `10.0.0.0/8`, `user:NAME` or `user:*`, or `key:HEADER=FILE`. The default is `[anyone]` for `inference`,
+    `metadata`, `health` and `statistics`, and `[local]` for `control`, `shared_memory`, `logging` and
+    `server`."""
     trusted_proxies: tuple[ProxyAddress, ...] = ()
     """Proxies in front of the listener that report the addresses of their clients in `X-Forwarded-For`, as
     networks or addresses; `unix` for those that connect over a unix socket. The last address that is not of
@@ -393,6 +393,8 @@ class Config(Section):
     """The addresses that clients connect to."""
     admin: AdminOptions | None = None
     """The address for operators: health, metrics for Prometheus, a dashboard. The default is none."""
+    auth: AuthOptions | None = None
+    """The credentials of clients. The default is none."""
     model_repository: tuple[RepositoryOptions, ...] = ()
     """Folders of models to serve."""
     default_model: KnownModel | None = None

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from interlingua.protocols.section import Section
+from interlingua.translator.config.auth import AuthOptions
+from interlingua.translator.config.identities import has_users
 from interlingua.translator.config.options import Config, ListenerOptions
 from interlingua.translator.config.routes import RouteOptions
 
@@ -65,10 +67,22 @@ def needing_restart(before: Config, after: Config) -> list[str]:
     elif before.admin is not None and after.admin is not None:
         found += [f"admin.{key}" for key in changed_keys(before.admin, after.admin)]
     found += [key for key in changed_keys(before, after) if key in AT_START]
+    found += _of_auth(before, after)
     for old, new in paired(before.listeners, after.listeners):
         if old is not None and new is not None and old != new and (binds_itself(old) or binds_itself(new)):
             found.append(f"listener {new.listen} with engine: library")
     return found
+
+
+def _of_auth(before: Config, after: Config) -> Iterator[str]:
+    """What of ``auth`` needs a restart: what the admin address has read, and memory that processes share."""
+    old, new = before.auth or AuthOptions(), after.auth or AuthOptions()
+    if after.admin is not None and has_users(after.admin):
+        yield from (
+            f"auth.{key}, which admin.allow uses" for key in changed_keys(old, new) if key != "limits"
+        )
+    if after.server.several_processes and new.limits and not old.limits:
+        yield "auth.limits, the first ones with server.workers"
 
 
 def binds_itself(options: ListenerOptions) -> bool:

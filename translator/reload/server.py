@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.known_models import Freeing
 from interlingua.translator import logs
+from interlingua.translator.access.build import authenticator_of, client_limits
 from interlingua.translator.assembly import Assembly, metadata_of, router_of
 from interlingua.translator.config.options import Config
 from interlingua.translator.config.server import ServerOptions
@@ -45,7 +46,9 @@ class ServerSuccession:
         self._known = dict(before.service.catalog.models)
         self.models = ModelSuccession(before.models, config)
         # its models are those of before until the commit
-        self.assembly = Assembly(config, before.service, before.models, before.load, exporter=before.exporter)
+        self.assembly = Assembly(
+            config, before.service, before.models, before.load, before.clients, exporter=before.exporter
+        )
         self.traffic = TrafficSuccession(before.config, config, before.service.router.routes, before.tap)
         self.listeners = ListenerSuccession(running.listening, before.config, self.assembly)
         self._freeing: list[Freeing] = []
@@ -53,6 +56,7 @@ class ServerSuccession:
     async def prepare(self) -> None:
         """Build all that may fail. Raises ``OSError``, ``LoadError``, ``ReloadRefusedError``."""
         before, catalog = self._before, self._before.service.catalog
+        self.assembly.authenticator = authenticator_of(self.assembly.config.auth)
         await self.listeners.prepare()
         await self.models.prepare_remote(before.config)
         if isinstance(catalog, ModelCatalog):
@@ -66,6 +70,7 @@ class ServerSuccession:
         _configure(service, assembly.config, self._before.config, self.traffic)
         assembly.load.max_requests = assembly.config.server.max_inflight_requests
         assembly.load.max_bytes = assembly.config.server.max_inflight_bytes
+        assembly.clients.limit(client_limits(assembly.config.auth))
         self.listeners.commit()
         await self.listeners.start()
 

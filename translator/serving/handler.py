@@ -45,7 +45,8 @@ class TransportPipeline:
 
     The class attributes describe its messages: ``_key`` finds the endpoint of a request, ``_body`` and
     ``_headers`` are parts of it, and ``_label`` is the format of its name in logs. An answer has a
-    ``_status``. Where a request ``_has_body``, that may be arriving, and have a content coding.
+    ``_status``. Where a request ``_has_body``, that may be arriving, and have a content coding. With
+    ``_authenticates_early`` its client is authenticated before that.
     """
 
     _key: ClassVar[attrgetter[Any]]
@@ -55,6 +56,7 @@ class TransportPipeline:
     _transport: ClassVar[str]
     _status: ClassVar[Any] = attrgetter("code")
     _has_body: ClassVar[bool] = False
+    _authenticates_early: ClassVar[bool] = False
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         self._handling = handling
@@ -99,6 +101,8 @@ class TransportPipeline:
         if arriving is not None:
             nbytes += arriving.rest.length
         with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, access) as in_flight:
+            if processor.authenticates and not self._authenticates_early:
+                processor.authorization.authenticate(context)
             try:
                 opened = endpoint.open(request)
             except OffloadRequired as required:
@@ -112,6 +116,8 @@ class TransportPipeline:
             opened.arriving = arriving
             if load.requests > load.max_requests or load.total.requests > load.total.max_requests:
                 refuse_inference(opened.action.operation, load)
+            if context.identity is not None:
+                in_flight.count(processor.clients, context.identity)
             if opened.action.operation is Operation.INFER_STREAM:
                 items = in_flight.stream(processor.stream(opened, binding, context))
                 in_flight.answer = await self._whole(items, opened.action.collects, metrics)

@@ -14,7 +14,7 @@ from interlingua.protocols.dialect import Binding, GrpcEndpoint
 from interlingua.protocols.reflection import REFLECTION_METHODS, Reflection
 from interlingua.protocols.transport.load import SMALL_BYTES
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas import InferenceError, Operation
+from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.schemas.offload import OffloadRequired
 from interlingua.translator.serving.access_log import Size
 from interlingua.translator.serving.answer_headers import with_request_id
@@ -30,8 +30,8 @@ _SMALL_WINDOW = 4096
 first one may wait for its last message."""
 
 
-PERMISSION_DENIED = 7
-"""The status of gRPC for FORBIDDEN."""
+_STATUS = {ErrorCode.UNAUTHENTICATED: 16, ErrorCode.FORBIDDEN: 7}
+"""The statuses of gRPC for refusals."""
 
 
 _STATUS_NAMES = (
@@ -131,12 +131,12 @@ class GrpcPipeline(TransportPipeline):
     def _refused_reflection(self, call: GrpcRequest) -> GrpcAnswer | None:
         """The refusal of a call of server reflection, which is of no dialect; None if it is permitted."""
         authorization = self._processor.authorization
-        if "metadata" in authorization.unrestricted:
-            return None
         try:
-            authorization.admit("metadata", call.context)
+            authorization.authenticate(call.context)
+            if "metadata" not in authorization.unrestricted:
+                authorization.admit("metadata", call.context)
         except InferenceError as error:
-            return GrpcAnswer(code=PERMISSION_DENIED, details=error.message)
+            return GrpcAnswer(code=_STATUS[error.code], details=error.message)
         return None
 
     async def _answers(self, call: GrpcRequest, totals: _StreamTotals, message: Buffer) -> Items:
@@ -147,6 +147,8 @@ class GrpcPipeline(TransportPipeline):
         processor, context, nbytes = self._processor, request.context, len(message)
         load = metrics.load
         with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, access) as in_flight:
+            if processor.authenticates:
+                processor.authorization.authenticate(context)
             try:
                 opened = endpoint.open(request)
             except OffloadRequired as required:
@@ -158,6 +160,8 @@ class GrpcPipeline(TransportPipeline):
                 in_flight.hold(nbytes)
             if load.requests > load.max_requests or load.total.requests > load.total.max_requests:
                 refuse_inference(opened.action.operation, load)
+            if context.identity is not None:
+                in_flight.count(processor.clients, context.identity)
             items = None
             if opened.action.operation is Operation.INFER_STREAM:
                 items = processor.stream(opened, binding, context)

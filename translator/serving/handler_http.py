@@ -26,7 +26,7 @@ class HttpPipeline(TransportPipeline):
     _headers = attrgetter("headers")
     _label, _transport = "{0.method} {0.path}", "http"
     _status = attrgetter("status")
-    _has_body = True
+    _has_body = _authenticates_early = True
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         super().__init__(handling, bindings)
@@ -40,7 +40,8 @@ class HttpPipeline(TransportPipeline):
         return endpoint.timed
 
     def head(self, request: HttpRequest) -> HttpAnswer | None:
-        """Choose the endpoint; refuse unknown paths and methods before the body is read."""
+        """Choose the endpoint; refuse unknown paths and methods, and invalid credentials, before the body is
+        read."""
         methods, params = self._paths.find(request.path)
         endpoint = methods.get(request.method) or methods.get("*")
         if endpoint is None:
@@ -53,6 +54,12 @@ class HttpPipeline(TransportPipeline):
         request.endpoint = endpoint
         request.params = params
         request.max_body_bytes = self._handling.max_request_bytes
+        if self._processor.authenticates:
+            try:
+                self._processor.authorization.authenticate(request.context)
+            except InferenceError as error:
+                refused: HttpAnswer = self.refuse(request, error)
+                return refused
         return None
 
     def prefix(self, request: HttpRequest) -> int | None:

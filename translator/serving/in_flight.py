@@ -15,6 +15,7 @@ from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.schemas.offload import CLIENT
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
+from interlingua.translator.access.clients import Client, Clients
 from interlingua.translator.serving.access_log import EndpointLog, Size
 from interlingua.translator.serving.interleave import StreamItem
 from interlingua.translator.serving.operations import Service
@@ -54,6 +55,8 @@ class InFlightRequest:
     opened: Opened[Any] | None = None
     began: int = field(default_factory=time.monotonic_ns)
     held: BodyLoad | None = None
+    clients: Clients | None = None
+    client: Client | None = None
     sent: int = 0
     failure: InferenceError | None = None
     _ended: bool = False
@@ -100,6 +103,15 @@ class InFlightRequest:
         tracer, opened = self.service.tracer, self.opened
         if tracer is not None and opened is not None and opened.action.operation in _INFERENCE:
             tracer.begin(self.request.context, opened.model or default_model)
+
+    def count(self, clients: Clients, identity: str) -> None:
+        """Count it in ``clients``, as it ends, and an inference in the limits of its client. Raises
+        OVERLOADED."""
+        self.clients = clients
+        if self.opened is not None and self.opened.action.operation in _INFERENCE:
+            client = clients.client(identity)
+            client.begin(self.metrics.load)
+            self.client = client
 
     def hold(self, size: int, others: int = 0) -> None:
         """Count ``size`` bytes until the end, beyond the ``others`` that the transport counts. Raises
@@ -153,6 +165,10 @@ class InFlightRequest:
         metrics.load.requests -= 1
         metrics.load.total.requests -= 1
         metrics.ended[operation, None if error is None else error.code] += 1
+        if self.clients is not None:
+            if self.client is not None:
+                self.client.end()
+            self.clients.count(self.request.context.identity, None if error is None else error.code)
         if metrics.timed and operation in _INFERENCE:
             metrics.durations.add(time.monotonic_ns() - self.began)
             stages = metrics.stages

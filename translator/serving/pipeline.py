@@ -10,6 +10,7 @@ from interlingua.protocols.dialect import Binding
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 from interlingua.translator.access.authorization import Authorization
+from interlingua.translator.access.clients import Clients
 from interlingua.translator.serving.handler import BrpcPipeline, FramedPipeline, Handling, Metrics
 from interlingua.translator.serving.handler_grpc import GrpcPipeline
 from interlingua.translator.serving.handler_http import HttpPipeline
@@ -34,7 +35,8 @@ class Pipeline:
     ``handlers`` has the handler of each transport, as ``protocols.transport.servers`` expects them, with
     ``brpc/http`` and ``brpc/grpc`` for the bindings that bRPC multiplexes on its port. ``request_metrics``
     count requests by dialect, with ``by_transport`` by the names of ``bindings``, of which there are several
-    for a dialect, and, with ``timed``, their durations; ``load`` is what the listener carries.
+    for a dialect, and, with ``timed``, their durations; ``load`` is what the listener carries; ``clients``
+    counts those of clients with an identity.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Pipeline:
         load: ListenerLoad | None = None,
         limits: DecodingLimits = DEFAULT_LIMITS,
         by_transport: bool = False,
+        clients: Clients | None = None,
     ) -> None:
         self.service = service
         self.authorization = authorization or Authorization(listener)
@@ -61,7 +64,13 @@ class Pipeline:
             for binding in bindings
         }
         self._processor = processor = RequestProcessor(
-            service, listener, default_model, header_parameters, self.authorization, limits
+            service,
+            listener,
+            default_model,
+            header_parameters,
+            self.authorization,
+            limits,
+            Clients() if clients is None else clients,
         )
         over: defaultdict[str, list[Binding]] = defaultdict(list)
         for binding in bindings:

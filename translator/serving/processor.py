@@ -28,6 +28,7 @@ from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits, OffloadR
 from interlingua.translator.access.audit import recorded
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.classes import CLASS_OF, PRIVILEGED
+from interlingua.translator.access.clients import Clients
 from interlingua.translator.serving.changes import change_of
 from interlingua.translator.serving.dispatch import Dispatch, DispatchPlan
 from interlingua.translator.serving.header_parameters import HeaderParameters
@@ -56,7 +57,8 @@ class RequestProcessor:
     Requests without a model name go to ``default_model``. Headers that ``header_parameters`` choose become
     parameters of inference requests. ``authorization`` permits operations to callers;
     ``restricts_inference``: it does so for inference too, which by default needs no check. ``limits`` are on
-    the decoding of a message.
+    the decoding of a message. ``clients`` counts the requests of those with an identity;
+    ``authenticates``: requests may have credentials.
     """
 
     service: Service
@@ -65,9 +67,12 @@ class RequestProcessor:
     header_parameters: HeaderParameters | None = None
     authorization: Authorization = field(default_factory=Authorization)
     limits: DecodingLimits = DEFAULT_LIMITS
+    clients: Clients = field(default_factory=Clients)
     restricts_inference: bool = field(init=False)
+    authenticates: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.authenticates = self.authorization.authenticator is not None
         self.restricts_inference = "inference" not in self.authorization.unrestricted
 
     def follow(self, successor: RequestProcessor) -> None:
@@ -76,6 +81,7 @@ class RequestProcessor:
         self.header_parameters = successor.header_parameters
         self.authorization = successor.authorization
         self.restricts_inference = successor.restricts_inference
+        self.authenticates = successor.authenticates
 
     async def perform(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
         """Carry out the operation of ``opened`` and encode the result. Raises ``InferenceError``."""

@@ -91,6 +91,7 @@ class _FrontEnd:
             await server.start()
             self._servers.append(server)
         self._limits.share_loads(self._assembly.loads)
+        self._limits.share_clients(self._assembly.clients)
         bound = [listener.address for listener in self._listeners]
         self._assembly.is_bound(zip(config.listeners, bound, strict=True))
         # what is odd about a route is logged once

@@ -1,4 +1,5 @@
-"""Limits that hold over all processes of a server: connections of a listener, requests to an upstream.
+"""Limits that hold over all processes of a server: connections of a listener, requests to an upstream,
+requests of a client.
 
 The supervisor makes the memory and the doorbells, and clears what a process has left that exits.
 """
@@ -16,12 +17,21 @@ from interlingua.runtime.python_worker.channel import MAX_DESCRIPTORS
 from interlingua.runtime.ring import memory
 from interlingua.runtime.upstream.pool.shared_gate import COLUMNS, Doorbells, SharedGate
 from interlingua.runtime.upstream.upstream import Upstream
+from interlingua.translator.access.clients import Clients, SharedClients
 from interlingua.translator.config.options import Config
+
+_CLIENT_TABLES = 2
+"""Tables of names of clients with identities."""
 
 
 def _shape(config: Config) -> tuple[int, int]:
-    """How many counts and tables of addresses each process has."""
-    return len(config.listeners) + COLUMNS * len(config.upstreams), len(config.listeners)
+    """How many counts and tables of names each process has."""
+    tables = len(config.listeners) + (_CLIENT_TABLES if _limits_clients(config) else 0)
+    return len(config.listeners) + COLUMNS * len(config.upstreams), tables
+
+
+def _limits_clients(config: Config) -> bool:
+    return config.auth is not None and bool(config.auth.limits)
 
 
 class LimitsOwner:
@@ -74,4 +84,11 @@ class SharedLimits:
     def share_loads(self, loads: Iterable[ListenerLoad]) -> None:
         """The same for the listeners, in the order of the configuration."""
         for number, load in enumerate(loads):
-            load.share(SharedLoad(self._counts.count(number), self._counts.addresses(number)))
+            load.share(SharedLoad(self._counts.count(number), self._counts.names(number)))
+
+    def share_clients(self, clients: Clients) -> None:
+        """The same for clients that are known by name."""
+        if _limits_clients(self._config):
+            first = len(self._config.listeners)
+            tables = range(first, first + _CLIENT_TABLES)
+            clients.share(SharedClients(*map(self._counts.names, tables)))

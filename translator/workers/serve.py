@@ -12,7 +12,7 @@ from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.listener import Listener
 from interlingua.runtime.cpus import available_cpus
-from interlingua.translator.access.build import authorization
+from interlingua.translator.access.build import authenticator_of, authorization
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.connections import connection_limit
 from interlingua.translator.admin.gate import AdminGate
@@ -100,6 +100,6 @@ def _begin_recordings(config: Config) -> None:
 def _admin(
     config: Config, options: AdminOptions, supervisor: Supervisor
 ) -> tuple[AdminHandler, SupervisorSite]:
-    gate = AdminGate(authorization(options), PermittedHosts(options.hosts))
+    gate = AdminGate(authorization(options, authenticator_of(config.auth)), PermittedHosts(options.hosts))
     site = SupervisorSite(supervisor, config)
     return AdminHandler(site.loading_pages(), gate), site

@@ -145,7 +145,10 @@ def test_domains_that_are_rebound_to_this_machine(requested: str) -> None:
             "{control: [locl]}",
             "unknown caller 'locl' (allowed: anyone, local, a network such as 10.0.0.0/8, ",
         ),
-        ("{control: ['user:ann']}", "'user:ann' needs the option auth, which is not available yet"),
+        (
+            "{control: ['user:ann']}",
+            "'user:ann' needs the option auth, or tls with client: request or require",
+        ),
         ("{control: [10.0.0.1/8]}", "'10.0.0.1/8' is no network in CIDR notation"),
         ("{control: ['::ffff:10.0.0.0/104']}", "write IPv4 addresses as such"),
         ("{control: ['key:x-admin']}", "'key:x-admin' is not of the form key:HEADER=FILE"),
