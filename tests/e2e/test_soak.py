@@ -44,8 +44,9 @@ LOCAL = ("identity_fp32", "identity_bytes", "simple", "simple_string")
 LOADED = "identity_fp64"
 """A model that is loaded and unloaded."""
 
-WARNINGS = {"privileged operation", "model status unavailable"}
-"""Events of the log: refused loads and registrations in the audit log, and upstreams too busy for an index."""
+WARNINGS = {"request", "privileged operation", "model status unavailable"}
+"""Events of the log: requests with errors in the access log, refused loads and registrations in the audit log, and
+upstreams too busy for an index."""
 
 LATE, MAX_LATE = "late connections", 0.01
 """Attacks and a busy machine may delay a connection beyond the limit of its client, which has sent nothing then: the
