@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from typing import Any
 import pytest
 import requests
 import yaml
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 
 from interlingua.translator.config import parse
 from tests.deploy.charts import render
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import Daemon, eventually
 from tests.ports import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -54,8 +56,8 @@ def uses(expression: str) -> Iterator[tuple[str, set[str]]]:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """``/metrics`` of a daemon with everything that has metrics."""
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon with everything that has metrics, and a few requests."""
     folder = tmp_path_factory.mktemp("metrics")
     port = free_port()
     identity = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1]}]}
@@ -88,6 +90,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
             {"match": {"model": "local"}, "to": "local", "mirror": {"to": "shadow"}},
         ],
         "tap": {"path": str(folder / "tap")},
+        # a collector that is not there
+        "tracing": {"otlp": f"http://127.0.0.1:{free_port()}", "sample": 1.0},
     }
     daemon = Daemon.start(folder, config)
     try:
@@ -99,10 +103,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         for model in ("local", "remote", "routed"):
             url = f"http://127.0.0.1:{port}/v2/models/{model}/infer"
             assert requests.post(url, json=body, timeout=30).status_code == 200, model
-        (admin,) = (line["address"] for line in daemon.log if line["event"] == "admin listening")
-        return requests.get(f"http://{admin}/metrics", timeout=30).text
+        yield daemon
     finally:
         daemon.kill()
+
+
+@pytest.fixture(scope="module")
+def page(daemon: Daemon) -> str:
+    """Its ``/metrics``."""
+    return requests.get(f"{daemon.admin}/metrics", timeout=30).text
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +173,66 @@ class TestPromtool:
     def test_it_has_nothing_to_say_of_the_page_but_the_names_of_triton(self, page: str) -> None:
         ended = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True)
         assert [line for line in ended.stderr.splitlines() if not line.startswith("nv_")] == []
+
+
+def test_prometheus_clients_read_both_formats(daemon: Daemon, page: str) -> None:
+    accepted = {"accept": "application/openmetrics-text; version=1.0.0"}
+    answer = requests.get(f"{daemon.admin}/metrics", headers=accepted, timeout=30)
+    assert answer.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    families = list(openmetrics_families(answer.text))
+    assert len(families) == page.count("# TYPE ")
+    exemplars = {sample.name for family in families for sample in family.samples if sample.exemplar}
+    assert exemplars == {"interlingua_request_duration_seconds_bucket"}
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs Debian's package prometheus")
+def test_prometheus_scrapes_without_a_warning(daemon: Daemon, tmp_path: Path) -> None:
+    target = daemon.admin.removeprefix("http://")
+    jobs = [{"job_name": "interlingua", "static_configs": [{"targets": [target]}]}]
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "rule_files": [str(RULES)],
+        "scrape_configs": jobs,
+    }
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+    port = free_port()
+    options = {
+        "config.file": tmp_path / "prometheus.yml",
+        "storage.tsdb.path": tmp_path / "data",
+        "web.listen-address": f"127.0.0.1:{port}",
+        "enable-feature": "exemplar-storage",
+    }
+    log = tmp_path / "log"
+    with log.open("wb") as written:
+        command = ["prometheus", *(f"--{name}={value}" for name, value in options.items())]
+        process = subprocess.Popen(command, stdout=written, stderr=written)
+    query = f"http://127.0.0.1:{port}/api/v1"
+
+    def found(path: str, **parameters: str) -> Any:
+        try:
+            answer = requests.get(f"{query}/{path}", params=parameters, timeout=30)
+        except requests.ConnectionError:
+            return None
+        return answer.json()["data"] if answer.ok else None
+
+    def scraped() -> bool:
+        data = found("query", query="up{job='interlingua'}")
+        return data is not None and bool(data["result"])
+
+    def exemplars() -> list[Any]:
+        name = "interlingua_request_duration_seconds_bucket"
+        series = found("query_exemplars", query=name, start="0", end=str(time.time() + 60))
+        return [each for one in series or [] for each in one["exemplars"]]
+
+    try:
+        eventually(scraped)
+        eventually(exemplars)
+        assert found("query", query="up")["result"][0]["value"][1] == "1"
+        assert all(len(each["labels"]["trace_id"]) == 32 for each in exemplars())
+        (scrape,) = found("targets")["activeTargets"]
+        assert (scrape["health"], scrape["lastError"]) == ("up", "")
+        wrong = [line for line in log.read_text().splitlines() if re.search("level=(warn|error)", line)]
+        assert not wrong
+    finally:
+        process.kill()
+        process.wait()

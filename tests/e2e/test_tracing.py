@@ -59,6 +59,7 @@ def far_config(to: Collector) -> dict[str, Any]:
 def near_config(to: Collector, far: Daemon, token: Path) -> dict[str, Any]:
     http, grpc_address = far.addresses
     return {
+        "server": {"access_log": "all"},
         "listeners": [
             {"listen": "127.0.0.1:0", "transport": "http"},
             {"listen": "127.0.0.1:0", "transport": "grpc"},
@@ -67,6 +68,7 @@ def near_config(to: Collector, far: Daemon, token: Path) -> dict[str, Any]:
         "upstreams": {
             "far": {"dialect": "oip", "transport": "http", "urls": [f"http://{http}"]},
             "far_grpc": {"dialect": "oip", "transport": "grpc", "urls": [grpc_address]},
+            "down": {"dialect": "oip", "transport": "http", "urls": [f"http://127.0.0.1:{free_port()}"]},
             "halved": {
                 "dialect": "oip",
                 "transport": "http",
@@ -81,6 +83,7 @@ def near_config(to: Collector, far: Daemon, token: Path) -> dict[str, Any]:
             "over_grpc": {"upstream": "far_grpc", "remote_model": "m", "signature": SIGNATURE},
             "halved": {"upstream": "halved", "remote_model": "m", "signature": SIGNATURE, "required": False},
             "shadow": {"upstream": "far", "signature": SIGNATURE},
+            "down": {"upstream": "down", "signature": SIGNATURE, "required": False},
             "missing": {"upstream": "far", "signature": SIGNATURE, "required": False},
             "here": {"backend": "identity", "signature": SIGNATURE},
         },
@@ -199,6 +202,24 @@ def test_a_request_that_fails(traces: tuple[Collector, Daemon]) -> None:
     assert server.attributes["http.response.status_code"] == 404
     attempt = only(spans, "POST")
     assert attempt.error and attempt.attributes["http.response.status_code"] == 404
+
+
+def test_a_fault_of_the_server(traces: tuple[Collector, Daemon]) -> None:
+    found, near = traces
+    url = f"http://{near.addresses[0]}/v2/models/down/infer"
+    answer = requests.post(url, json=BODY, headers=traceparent(8), timeout=30)
+    assert answer.status_code == 503
+    server = only(wait_for(found, 8, INFER), INFER)
+    assert (server.error, server.attributes["error.type"]) == ("UNAVAILABLE", "UNAVAILABLE")
+    assert server.attributes["http.response.status_code"] == 503
+
+    assert answer.json()["trace_id"] == server.trace_id
+
+    def logged() -> list[str]:
+        return [line["code"] for line in near.log if line.get("trace_id") == server.trace_id]
+
+    eventually(logged)
+    assert logged() == ["UNAVAILABLE"]
 
 
 def test_a_caller_that_is_not_sampled(traces: tuple[Collector, Daemon]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interlingua.protocols.accept import wants_html
+from interlingua.protocols.accept import wants_html, wants_openmetrics
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,20 @@ from interlingua.protocols.accept import wants_html
 )
 def test_who_wants_html(accept: str, wanted: bool) -> None:
     assert wants_html(accept) is wanted
+
+
+@pytest.mark.parametrize(
+    ("accept", "wanted"),
+    [
+        # Prometheus 2.42
+        ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", True),
+        ("application/openmetrics-text", True),
+        ("text/plain;version=0.0.4", False),
+        ("application/*", False),
+        ("*/*", False),
+        ("", False),
+        ("application/openmetrics-text;q=0", False),
+    ],
+)
+def test_who_wants_openmetrics(accept: str, wanted: bool) -> None:
+    assert wants_openmetrics(accept) is wanted

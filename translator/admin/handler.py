@@ -6,15 +6,17 @@ Client listeners serve none of them."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, is_dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 import orjson
 
+from interlingua.protocols.accept import wants_openmetrics
 from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.translator.admin.gate import AdminGate, refused
+from interlingua.translator.admin.metrics import CONTENT_TYPE, OPENMETRICS, Family, exposition
 
 Page = Callable[[], Awaitable[HttpAnswer]]
 
@@ -25,6 +27,19 @@ _COMMON: Headers = (("cache-control", "no-store"), ("x-content-type-options", "n
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsPage:
+    """A ``Page`` with two forms: ``write`` makes that in OpenMetrics for true."""
+
+    write: Callable[[bool], Awaitable[HttpAnswer]]
+
+    async def __call__(self) -> HttpAnswer:
+        return await self.write(False)
+
+    async def openmetrics(self) -> HttpAnswer:
+        return await self.write(True)
 
 
 class AdminHandler:
@@ -44,6 +59,8 @@ class AdminHandler:
             return plain(*refusal)
         if page is None:
             page, methods = self.pages.get(request.path), _METHODS
+            if isinstance(page, MetricsPage) and wants_openmetrics(request.headers.get("accept", "")):
+                page = page.openmetrics
         if page is None:
             known = " ".join((*self.pages, *self.actions))
             return plain(404, f"Not Found; there are {known}")
@@ -85,6 +102,12 @@ class AdminHandler:
 
 def plain(status: int, text: str, headers: Headers = ()) -> HttpAnswer:
     return answer(status, "text/plain; charset=utf-8", f"{text}\n".encode(errors="replace"), headers)
+
+
+def metrics_answer(families: Iterable[Family], openmetrics: bool) -> HttpAnswer:
+    """``families`` in one of the two formats, see ``exposition``: more may follow."""
+    kind = OPENMETRICS if openmetrics else CONTENT_TYPE
+    return answer(200, kind, exposition(families, openmetrics), (("vary", "accept"),))
 
 
 def document(value: Any, status: int = 200) -> HttpAnswer:

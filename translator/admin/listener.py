@@ -27,9 +27,16 @@ from interlingua.translator.admin import process
 from interlingua.translator.admin.connections import MAX_CONNECTIONS, connection_limit
 from interlingua.translator.admin.daemon_loop import DaemonLoop, StalledError
 from interlingua.translator.admin.gate import AdminGate
-from interlingua.translator.admin.handler import AdminHandler, Page, answer, document, plain
+from interlingua.translator.admin.handler import (
+    AdminHandler,
+    MetricsPage,
+    Page,
+    document,
+    metrics_answer,
+    plain,
+)
 from interlingua.translator.admin.loading import LOADING_PAGES
-from interlingua.translator.admin.metrics import CONTENT_TYPE, exposition
+from interlingua.translator.admin.metrics import END, exposition
 from interlingua.translator.admin.site import Site
 
 STALLED_AFTER_SECS = 30.0
@@ -88,7 +95,8 @@ class AdminListener:
     def _pages(self, pages: Mapping[str, Page]) -> Mapping[str, Page]:
         """The pages of the daemon, and those that need no answer from it."""
         asked = {path: partial(self._ask, page) for path, page in pages.items()}
-        return {**asked, "/health/live": self._live, "/metrics": partial(self._metrics, pages["/metrics"])}
+        metrics = MetricsPage(partial(self._metrics, pages["/metrics"]))
+        return {**asked, "/health/live": self._live, "/metrics": metrics}
 
     async def _live(self) -> HttpAnswer:
         stalled = self._daemon.stalled_secs
@@ -101,14 +109,16 @@ class AdminListener:
         except StalledError as stalled:
             return plain(503, str(stalled), (("retry-after", "1"),))
 
-    async def _metrics(self, page: Page) -> HttpAnswer:
+    async def _metrics(self, page: Page, openmetrics: bool) -> HttpAnswer:
         """All metrics, or while the daemon is stalled those of the process and of the stall."""
         try:
-            found = await self._daemon.ask(page)
+            asked = page.openmetrics if openmetrics and isinstance(page, MetricsPage) else page
+            found = await self._daemon.ask(asked)
         except StalledError:
-            return answer(200, CONTENT_TYPE, exposition((*process.families(), *self._daemon.families())))
+            found = metrics_answer(process.families(), openmetrics)
         if found.status == 200:
-            parts = (*parts_of(found), exposition(self._daemon.families()))
+            own = exposition(self._daemon.families(), openmetrics)
+            parts = (*parts_of(found), own, *((END,) if openmetrics else ()))
             found = replace(found, parts=parts)
         return found
 

@@ -1,4 +1,5 @@
-"""Prometheus metrics: families of samples, and the text exposition format, version 0.0.4.
+"""Prometheus metrics: families of samples, and the two formats of their text: version 0.0.4, and OpenMetrics
+1.0.0, which has exemplars. ``docs/adr/metrics.md`` says why this is no library.
 
 Sources (``translator.admin.sources``) return families on request. Names end with their unit, counters with
 ``_total``, and times are in seconds, except in Triton's names."""
@@ -17,6 +18,10 @@ from interlingua.schemas import Latencies
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+END = b"# EOF\n"
+"""The last line of a text in OpenMetrics."""
 
 Kind = Literal["counter", "gauge", "histogram", "summary"]
 Labels = Mapping[str, str]
@@ -33,12 +38,22 @@ _SUFFIXES: Mapping[Kind, tuple[str, ...]] = {
 _NO_LABELS: Labels = {}
 
 
+class Exemplar(NamedTuple):
+    """A sampled request that a bucket counts: its trace id in hexadecimal, its value, and when it ended, in
+    seconds since 1970."""
+
+    trace_id: str
+    value: float
+    ended: float
+
+
 class Sample(NamedTuple):
     """One value. ``suffix`` follows the family's name in histograms and summaries."""
 
     value: float
     labels: Labels = _NO_LABELS
     suffix: str = ""
+    exemplar: Exemplar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +78,23 @@ class Family:
                 raise ValueError(f"'{label}' of metric '{self.name}' is not a valid label name")
 
 
-def latency_samples(latencies: Latencies, labels: Labels) -> Iterator[Sample]:
-    """The samples of a histogram in seconds, each with ``labels``."""
+def latency_samples(
+    latencies: Latencies, labels: Labels, exemplars: Mapping[int, Exemplar] | None = None
+) -> Iterator[Sample]:
+    """The samples of a histogram in seconds, each with ``labels``, with ``exemplars`` by the number of their
+    bucket."""
     below = list(accumulate(latencies.counts))
-    for bound, count in zip(_LATENCY_BOUNDS, below, strict=True):
-        yield Sample(count, {**labels, "le": bound}, "_bucket")
+    known = exemplars or {}
+    for place, (bound, count) in enumerate(zip(_LATENCY_BOUNDS, below, strict=True)):
+        yield Sample(count, {**labels, "le": bound}, "_bucket", known.get(place))
     yield Sample(latencies.ns / 1e9, labels, "_sum")
     yield Sample(below[-1], labels, "_count")
 
 
-def exposition(families: Iterable[Family]) -> bytes:
-    """The text of ``families``, in order. Families of one name are merged, as Prometheus requires; the first
-    one sets kind and help. Raises ``ValueError`` if their kinds differ."""
+def exposition(families: Iterable[Family], openmetrics: bool = False) -> bytes:
+    """The text of ``families``, in order; that in OpenMetrics still needs its ``END``. Families of one name
+    are merged, as Prometheus requires; the first one sets kind and help. Raises ``ValueError`` if their kinds
+    differ."""
     joined: dict[str, tuple[Family, list[Sample]]] = {}
     for family in families:
         first, samples = joined.setdefault(family.name, (family, []))
@@ -83,11 +103,30 @@ def exposition(families: Iterable[Family]) -> bytes:
         samples.extend(family.samples)
     lines: list[str] = []
     for name, (family, samples) in joined.items():
-        lines.append(f"# HELP {name} {_escaped(family.help)}")
-        lines.append(f"# TYPE {name} {family.kind}")
-        lines.extend(f"{name}{suffix}{_braces(labels)} {_number(value)}" for value, labels, suffix in samples)
+        lines += _head_of_openmetrics(family) if openmetrics else _head(family)
+        lines.extend(
+            f"{name}{suffix}{_braces(labels)} {_number(value)}"
+            + (_exemplar(exemplar) if openmetrics and exemplar is not None else "")
+            for value, labels, suffix, exemplar in samples
+        )
     # a name from JSON may contain a lone surrogate, which UTF-8 cannot encode
     return "".join(f"{line}\n" for line in lines).encode(errors="replace")
+
+
+def _head(family: Family) -> tuple[str, str]:
+    return f"# HELP {family.name} {_escaped(family.help)}", f"# TYPE {family.name} {family.kind}"
+
+
+def _head_of_openmetrics(family: Family) -> tuple[str, str]:
+    """There ``_total`` is a suffix of the samples of a counter; one without it, as Triton's are, is none."""
+    name, kind = family.name, str(family.kind)
+    if kind == "counter":
+        name, kind = (name[: -len("_total")], kind) if name.endswith("_total") else (name, "unknown")
+    return f"# HELP {name} {_escaped_value(family.help)}", f"# TYPE {name} {kind}"
+
+
+def _exemplar(exemplar: Exemplar) -> str:
+    return f' # {{trace_id="{exemplar.trace_id}"}} {exemplar.value!r} {exemplar.ended:.3f}'
 
 
 def _braces(labels: Labels) -> str:

@@ -20,8 +20,14 @@ from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.translator.admin import load, model_report, models, overview, process, upstreams
 from interlingua.translator.admin import page as dashboard
-from interlingua.translator.admin.handler import Page, answer, document, plain_json
-from interlingua.translator.admin.metrics import CONTENT_TYPE, exposition
+from interlingua.translator.admin.handler import (
+    MetricsPage,
+    Page,
+    answer,
+    document,
+    metrics_answer,
+    plain_json,
+)
 from interlingua.translator.admin.overview import ByListener, ReadinessWatch
 from interlingua.translator.admin.sources import ReportSource, Sources
 from interlingua.translator.admin.view import Dashboard, view
@@ -73,7 +79,7 @@ class Site:
             "/": self._dashboard,
             "/view": self._view_in_json,
             "/health/ready": self._ready,
-            "/metrics": self._metrics,
+            "/metrics": MetricsPage(self._metrics),
         }
         for name, source in self._reports().items():
             pages[f"/{name}"] = partial(_report, source)
@@ -106,13 +112,13 @@ class Site:
         ready, metrics = await self.watch.look(), self.service.trends.metrics()
         return await asyncio.to_thread(view, ready, metrics, plain)
 
-    async def _metrics(self) -> HttpAnswer:
+    async def _metrics(self, openmetrics: bool) -> HttpAnswer:
         families = []
         for source in self.sources.metrics:
             for family in source():
                 families.append(family)
                 await asyncio.sleep(0)
-        return answer(200, CONTENT_TYPE, await asyncio.to_thread(exposition, families))
+        return await asyncio.to_thread(metrics_answer, families, openmetrics)
 
 
 async def _report(source: ReportSource) -> HttpAnswer:

@@ -164,20 +164,24 @@ class InFlightRequest:
             self.held.release()
         metrics.load.requests -= 1
         metrics.load.total.requests -= 1
-        metrics.ended[operation, None if error is None else error.code] += 1
+        context, code = self.request.context, None if error is None else error.code
+        metrics.ended[operation, code] += 1
         if self.clients is not None:
             if self.client is not None:
                 self.client.end()
-            self.clients.count(self.request.context.identity, None if error is None else error.code)
+            self.clients.count(context.identity, code)
         if metrics.timed and operation in _INFERENCE:
-            metrics.durations.add(time.monotonic_ns() - self.began)
+            spent = time.monotonic_ns() - self.began
+            metrics.durations.add(spent)
+            if context.trace is not None:
+                metrics.exemplify(f"{context.trace.trace_id:032x}", spent)
             stages = metrics.stages
-            for stage, ns in self.request.context.timings.items():
+            for stage, ns in context.timings.items():
                 # Latencies.add, inlined
                 latencies = stages[stage]
                 latencies.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1
                 latencies.ns += ns
-        if self.request.context.trace is not None:
+        if context.trace is not None:
             self._end_trace(error)
         if error is not None or self.access.log.every:
             self._record(error, operation)

@@ -5,24 +5,29 @@ The statistics of ``runtime`` count requests by model.
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.schemas import ErrorCode, Latencies, ListenerAddress, Operation
-from interlingua.translator.admin.metrics import Family, Sample, latency_samples
+from interlingua.schemas.status import LATENCY_BOUNDS_NS
+from interlingua.translator.admin.metrics import Exemplar, Family, Sample, latency_samples
 
 
 class RequestMetrics:
     """The requests of one listener in one dialect. ``ended`` counts them by operation, None where decoding
     did not get that far, and by the code of their failure, None for success. With ``timed``, ``durations``
     and ``stages`` are those of inference, failed ones included; a stream lasts until its last response.
-    ``load`` is that of the listener, to which its dialects add together."""
+    ``exemplars`` are sampled ones by the number of their bucket. ``load`` is that of the listener, to which
+    its dialects add together."""
 
     __slots__ = (
         "dialect",
         "durations",
         "ended",
+        "exemplars",
         "in_flight",
         "load",
         "received_bytes",
@@ -40,7 +45,12 @@ class RequestMetrics:
         self.sent_bytes = 0
         self.ended: defaultdict[tuple[Operation | None, ErrorCode | None], int] = defaultdict(int)
         self.durations = Latencies()
+        self.exemplars: dict[int, Exemplar] = {}
         self.stages: defaultdict[str, Latencies] = defaultdict(Latencies)
+
+    def exemplify(self, trace_id: str, ns: int) -> None:
+        """Keep a sampled inference that took ``ns`` as the exemplar of its bucket."""
+        self.exemplars[bisect_left(LATENCY_BOUNDS_NS, ns)] = Exemplar(trace_id, ns / 1e9, time.time())
 
     def refuse(self, code: ErrorCode) -> None:
         """Count a request that ends before it is opened."""
@@ -88,7 +98,7 @@ def families(listening: Sequence[tuple[ListenerAddress, Mapping[str, RequestMetr
             sample
             for labels, metrics in request_metrics
             if any(metrics.durations.counts)
-            for sample in latency_samples(metrics.durations, labels)
+            for sample in latency_samples(metrics.durations, labels, metrics.exemplars)
         ],
     )
     yield Family(

@@ -12,12 +12,20 @@ from typing import Any
 
 import orjson
 
-from interlingua.protocols.wire import HttpAnswer
+from interlingua.protocols.wire import HttpAnswer, parts_of
 from interlingua.translator.admin import page as dashboard
 from interlingua.translator.admin import process
-from interlingua.translator.admin.handler import Page, answer, document, plain, plain_json
+from interlingua.translator.admin.handler import (
+    MetricsPage,
+    Page,
+    answer,
+    document,
+    metrics_answer,
+    plain,
+    plain_json,
+)
 from interlingua.translator.admin.loading import LOADING_PAGES
-from interlingua.translator.admin.metrics import CONTENT_TYPE, Family, Sample, exposition
+from interlingua.translator.admin.metrics import END, Family, Sample
 from interlingua.translator.admin.site import EMPTY_REPORTS
 from interlingua.translator.admin.view import Dashboard, view
 from interlingua.translator.config.options import Config
@@ -48,7 +56,7 @@ class SupervisorSite:
             "/view": self._view_in_json,
             "/health/live": self._live,
             "/health/ready": self._ready,
-            "/metrics": self._metrics,
+            "/metrics": MetricsPage(self._metrics),
             **{f"/{name}": partial(self._report_page, name) for name in self._names},
             "/processes": self._processes,
         }
@@ -128,13 +136,16 @@ class SupervisorSite:
         values = orjson.loads(plain_json(reports))
         return await asyncio.to_thread(view, ready, trends.metrics(), values)
 
-    async def _metrics(self) -> HttpAnswer:
+    async def _metrics(self, openmetrics: bool) -> HttpAnswer:
         families: dict[str, Any] = {"supervisor": [*process.families(), self._up()]}
         processes = self._supervisor.processes
         found = await asyncio.gather(*(each.collect(METRICS) for each in processes))
         for each, reports in zip(processes, found, strict=True):
             families[each.name] = [family for report in reports for family in report]
-        return answer(200, CONTENT_TYPE, await asyncio.to_thread(exposition, list(merged(families))))
+        page = await asyncio.to_thread(metrics_answer, list(merged(families)), openmetrics)
+        if openmetrics:
+            page.parts = (*parts_of(page), END)
+        return page
 
     def _up(self) -> Family:
         text = "Whether a process of the server runs and is ready."

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from interlingua.schemas import Latencies
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
-from interlingua.translator.admin.metrics import Family, Sample, exposition, latency_samples
+from interlingua.translator.admin.metrics import END, Exemplar, Family, Sample, exposition, latency_samples
 
 
 def parsed(*families: Family) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -146,3 +147,30 @@ def test_a_histogram_loses_nothing(latencies_ns: list[int]) -> None:
         assert bucket.value == sum(
             ns <= (bound if math.isinf(bound) else round(bound)) for ns in latencies_ns
         )
+
+
+def test_openmetrics_has_exemplars() -> None:
+    latencies = Latencies()
+    latencies.add(60_000)
+    exemplars = {1: Exemplar("0af7651916cd43dd8448eb211c80319c", 6e-5, 1700000000.5)}
+    families = [
+        Family(
+            "a_seconds", "histogram", 'with "quotes"', list(latency_samples(latencies, {"x": "y"}, exemplars))
+        ),
+        Family("b_total", "counter", "all", [Sample(2)]),
+        Family("nv_c", "counter", "of Triton", [Sample(3)]),
+    ]
+    text = (exposition(families, openmetrics=True) + END).decode()
+    found = {family.name: family for family in openmetrics_families(text)}
+    assert {name: family.type for name, family in found.items()} == {
+        "a_seconds": "histogram",
+        "b": "counter",
+        "nv_c": "unknown",
+    }
+    assert found["a_seconds"].documentation == 'with "quotes"'
+    (marked,) = [sample for sample in found["a_seconds"].samples if sample.exemplar is not None]
+    assert marked.labels["le"] == repr(LATENCY_BOUNDS_NS[1] / 1e9)
+    assert marked.exemplar.labels == {"trace_id": "0af7651916cd43dd8448eb211c80319c"}
+    assert (marked.exemplar.value, float(marked.exemplar.timestamp)) == (6e-5, 1700000000.5)
+    # the other format cannot carry one
+    assert b" # {" not in exposition(families)
