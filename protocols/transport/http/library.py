@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -37,12 +37,16 @@ from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.protocols.transport.sockets import has_gone
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from interlingua.protocols.transport.turns import TURN_FRAMES, Turn
 from interlingua.protocols.transport.writes import JOINED_BYTES
 from interlingua.protocols.wire import Buffer, HttpAnswer, HttpRequest
 from interlingua.schemas import Context, InferenceError
 
 _NO_TRAILERS = b"\r\n0\r\n\r\n"
 """The end of a chunked body without trailers. A trailer section ends otherwise: its last line has a colon."""
+
+_PIECE_BYTES = 1 << 12
+"""How much of what may be many chunks is parsed in one turn: some 700 chunks of one byte."""
 
 _log = logging.getLogger(__name__)
 
@@ -184,6 +188,8 @@ class _Connection(web.RequestHandler):
     half_closed_secs: float
     load: ListenerLoad
     held: BodyLoad
+    _paced: _Paced
+    _waiting: memoryview | None = None
     _admitted: asyncio.BaseTransport | None = None
     _tail = b""
     _awaited: StreamReader | None = None
@@ -201,7 +207,8 @@ class _Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
-        super().connection_made(transport)
+        self._paced = _Paced(cast(asyncio.Transport, transport), self._go_on)
+        super().connection_made(cast(asyncio.Transport, self._paced))
         if self.load.admit(transport):
             self._admitted = transport
 
@@ -209,6 +216,7 @@ class _Connection(web.RequestHandler):
         """Cancel the timer."""
         if self._admitted is not None:
             self.load.release(self._admitted)
+        self._waiting = None
         if self._giving_up is not None:
             self._giving_up.cancel()
         super().connection_lost(exc)
@@ -231,7 +239,25 @@ class _Connection(web.RequestHandler):
         self._look_for_an_error()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived."""
+        """Parse what arrived, as much in one turn as a connection may."""
+        self._paced.turn.received(len(data))
+        if len(data) > _PIECE_BYTES and data.count(b"\r\n") > TURN_FRAMES:
+            # reading pauses until the last piece
+            self._waiting = memoryview(data)
+            self._go_on()
+        else:
+            self._parse(data)
+
+    def _go_on(self) -> None:
+        if self._waiting is None:
+            return
+        piece, rest = self._waiting[:_PIECE_BYTES], self._waiting[_PIECE_BYTES:]
+        self._waiting = rest or None
+        if rest:
+            self._paced.turn.end()
+        self._parse(bytes(piece))
+
+    def _parse(self, data: bytes) -> None:
         super().data_received(data)
         self._tail = (self._tail + data[-len(_NO_TRAILERS) :])[-len(_NO_TRAILERS) :]
         if self._messages:
@@ -257,6 +283,23 @@ class _Connection(web.RequestHandler):
             message = FAULT
         answer = text_answer(status, (message or "not HTTP").strip())
         return _Answer(answer, close=True, timeouts=DEFAULT_TIMEOUTS, written=_nothing)
+
+
+class _Paced:
+    """``transport`` for aiohttp, which reads while aiohttp wants input and the connection has its turn."""
+
+    def __init__(self, transport: asyncio.Transport, go_on: Callable[[], None]) -> None:
+        self._transport = transport
+        self.turn = Turn(asyncio.get_running_loop(), transport, go_on)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def pause_reading(self) -> None:
+        self.turn.read(False)
+
+    def resume_reading(self) -> None:
+        self.turn.read(True)
 
 
 def _head(request: web.BaseRequest) -> HttpRequest:

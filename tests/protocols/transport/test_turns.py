@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from interlingua.protocols.transport.turns import RECEIVE_BYTES, TURN_BYTES, Tur
 from interlingua.protocols.wire import BrpcRequest, GrpcRequest, HttpCall
 from tests.protocols.transport.brpc.test_server import serving
 from tests.protocols.transport.framed.test_server import FramedEcho
-from tests.protocols.transport.peers import LOOPBACK
+from tests.protocols.transport.peers import LOOPBACK, HttpEcho
+from tests.protocols.transport.peers import serving as http_serving
 from tests.standins.brpc_frames import SERVICE
 
 
@@ -183,3 +185,33 @@ def test_one_system_call_receives_a_bounded_part_of_a_body() -> None:
     owners: list[asyncio.BufferedProtocol] = [DirectBody(Body()), receiver, framed]  # type: ignore[arg-type]
     for owner in owners:
         assert 1 << 16 <= len(owner.get_buffer(-1)) <= RECEIVE_BYTES
+
+
+@pytest.mark.usefixtures("engine")
+async def test_others_have_their_turns_between_small_chunks() -> None:
+    """However many of them a system call has received."""
+    chunks = b"1\r\nx\r\n" * 15_000 + b"0\r\n\r\n"
+    turned = 0
+
+    async def others() -> None:
+        nonlocal turned
+        while True:
+            await asyncio.sleep(0)
+            turned += 1
+
+    loop = asyncio.get_running_loop()
+    async with http_serving(HttpEcho()) as server:
+        with socket.create_connection((server.address.host, server.address.port)) as client:
+            client.setblocking(False)
+            await loop.sock_sendall(
+                client, b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
+            await asyncio.sleep(0.05)
+            await loop.sock_sendall(client, chunks)
+            counting = asyncio.create_task(others())
+            async with asyncio.timeout(20):
+                answer = await loop.sock_recv(client, 4096)
+            counting.cancel()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    print(f"{turned} turns")
+    assert turned >= 15
