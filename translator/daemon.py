@@ -14,6 +14,8 @@ from functools import partial
 
 from interlingua.protocols.transport import loop
 from interlingua.protocols.transport.address import Address, parse_address
+from interlingua.protocols.transport.listener import Listener
+from interlingua.protocols.transport.listening_socket import ListeningSocket
 from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.cpus import use_cpus
 from interlingua.runtime.model_config.config import LoadError
@@ -23,16 +25,21 @@ from interlingua.translator.access.build import authenticator_of, authorization
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.listener import AdminListener
+from interlingua.translator.admin.overview import readiness
 from interlingua.translator.admin.site import Site
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.compiled import is_compiled
 from interlingua.translator.config.options import Config
 from interlingua.translator.listening import Listening, listening_of, stopped, tls_of
 from interlingua.translator.progress import LoadingProgress
+from interlingua.translator.recording.begin import begin_recordings
 from interlingua.translator.reload.page import reload_page
 from interlingua.translator.reload.reloader import Reloader
 from interlingua.translator.reload.server import RunningServer, ServerSuccession
 from interlingua.translator.signals import Signals
+from interlingua.translator.takeover.handover import Handover
+from interlingua.translator.takeover.messages import TakeoverError
+from interlingua.translator.takeover.socket_plan import SocketPlan
 from interlingua.translator.tuning import tune
 from interlingua.translator.welcome import welcome
 from interlingua.translator.workers.serve import serve_workers, workers_of
@@ -43,10 +50,12 @@ _log = logging.getLogger(__name__)
 OK, FAILED = 0, 1
 
 
-def serve(config: Config, path: str) -> int:
-    """Run the daemon with ``config``, the contents of the file at ``path``, until SIGTERM or SIGINT. Returns
-    the exit code: 0 after an orderly stop, 1 if it could not start (an address in use, an unreadable
-    repository). It starts without models that fail to load, and readiness reports them."""
+def serve(config: Config, path: str, take_over: bool = False) -> int:
+    """Run the daemon with ``config``, the contents of the file at ``path``, until SIGTERM or SIGINT, or until
+    another takes over; with ``take_over`` it takes over from one. Returns the exit code: 0 after an orderly
+    stop, 1 if it could not start (an address in use, an unreadable repository). It starts without models that
+    fail to load, and readiness reports them; but it does not take over from a daemon that is ready, unless it
+    is, too."""
     role = "supervisor" if workers_of(config) else ""
     logs.set_up(config.server.log_level, config.server.log_format, role)
     tune()
@@ -56,67 +65,80 @@ def serve(config: Config, path: str) -> int:
         logs.add_audit_file(config.server.audit_log)
         # before any thread or process starts, which inherit it
         use_cpus(config.server.cpus, len(config.server.cpus))
-        return loop.run(_serve(config, path))
-    except (OSError, LoadError, StartupError) as error:
+        return loop.run(_serve(config, path, Handover(config, take_over)))
+    except (OSError, LoadError, StartupError, TakeoverError) as error:
         # the text of an error with a file name is complete
         text = isinstance(error, OSError) and error.filename is None and error.strerror
         _log.error("startup failed", extra={"facts": {"reason": str(text or error)}})
         return FAILED
 
 
-async def _serve(config: Config, path: str) -> int:
+async def _serve(config: Config, path: str, handover: Handover) -> int:
     signals = Signals()
     try:
         if workers_of(config):
-            await serve_workers(config, path, signals)
+            await serve_workers(config, path, signals, handover)
         else:
-            async with _admin(config) as operators:
-                await _load_and_serve(config, path, operators, signals)
+            async with _admin(config, handover.plan) as operators:
+                await _load_and_serve(config, path, operators, signals, handover)
     finally:
+        await handover.close()
         signals.forget()
     _log.info("stopped")
     return OK
 
 
-def _admin(config: Config) -> AdminListener:
+def _admin(config: Config, plan: SocketPlan) -> AdminListener:
     options, secs = config.admin, config.server.stalled_after_secs
     if options is None:
         return AdminListener(None, secs)
     gate = AdminGate(authorization(options, authenticator_of(config.auth)), PermittedHosts(options.hosts))
     tls = tls_of(options.tls, "http")
-    return AdminListener(parse_address(options.listen), secs, gate, options.max_connections, tls)
+    most, served = options.max_connections, plan.admin_is_served
+    return AdminListener(parse_address(options.listen), secs, gate, most, tls, plan.admin(), served)
 
 
-async def _load_and_serve(config: Config, path: str, operators: AdminListener, signals: Signals) -> None:
+async def _load_and_serve(
+    config: Config, path: str, operators: AdminListener, signals: Signals, handover: Handover
+) -> None:
+    if config.server.shares_files and handover.predecessor is None:
+        begin_recordings(config)
     with LoadingProgress(sys.stderr) as progress:
         loaded = await asyncio.to_thread(load_local, config, progress)
     for name, reason in sorted(loaded.failed.items()):
         _log.error("model failed to load", extra={"facts": {"model": name, "reason": str(reason)}})
     async with OffloadPool():
-        await _serve_models(assemble(config, loaded), path, operators, signals)
+        await _serve_models(assemble(config, loaded), path, operators, signals, handover)
 
 
-async def _serve_models(assembly: Assembly, path: str, operators: AdminListener, signals: Signals) -> None:
+async def _serve_models(
+    assembly: Assembly, path: str, operators: AdminListener, signals: Signals, handover: Handover
+) -> None:
     running = RunningServer(assembly)
     reloader = Reloader(path, assembly.config, partial(ServerSuccession, running))
     try:
         await assembly.service.catalog.warm_up()
         await asyncio.gather(*(each.start() for each in assembly.mirrors))
         if not signals.first.done():
-            running.listening = listening = await _listen(assembly)
+            state, required = partial(readiness, assembly.service), assembly.service.required
+            await handover.prepare(state, [name for name in _models(assembly)[1] if name in required])
+            running.listening = listening = await _listen(assembly, handover.plan)
             site = assembly.site()
             reloader.applied.append(lambda: _show(operators, site, running, reloader))
             _show(operators, site, running, reloader)
+            await operators.open()
+            reloader.watchers.append(lambda begins: handover.reloading(begins, _status(running)))
             signals.reload = reloader.signalled
             poller = assembly.models.poller
             if poller is not None and poller.is_needed:
                 poller.start()
             if assembly.examiner is not None:
                 assembly.examiner.start()
+            await handover.serving(_status(running), signals, partial(_sockets, running, operators), state)
             _greet(assembly, listening, operators.address)
             await signals.first
             await reloader.stop()
-            await _drain(running, signals)
+            await _drain(running, operators, signals, handover)
     finally:
         await reloader.close()
         await running.assembly.close()
@@ -129,12 +151,15 @@ def _show(operators: AdminListener, site: Site, running: RunningServer, reloader
     operators.show(site, {"/reload": partial(reload_page, reloader)})
 
 
-async def _listen(assembly: Assembly) -> list[Listening]:
+async def _listen(assembly: Assembly, plan: SocketPlan) -> list[Listening]:
     """Bind every listener, or none. Raises ``OSError`` with the address that failed."""
     listening: list[Listening] = []
+    # what may fail comes before the first connection
+    sockets = zip(assembly.config.listeners, plan.listeners(), strict=True)
+    places = [(each, Listener(parse_address(each.listen), socket=sock)) for each, sock in sockets]
+    found = [listening_of(assembly, *each) for each in places]
     try:
-        for options in assembly.config.listeners:
-            each = listening_of(assembly, options, parse_address(options.listen))
+        for each in found:
             await each.start()
             listening.append(each)
     except OSError:
@@ -152,6 +177,18 @@ async def _listen(assembly: Assembly) -> list[Listening]:
     return listening
 
 
+def _sockets(running: RunningServer, operators: AdminListener) -> list[ListeningSocket]:
+    """What a successor gets."""
+    sockets = (*(each.place.socket for each in running.listening), operators.socket)
+    return [each for each in sockets if each is not None]
+
+
+def _status(running: RunningServer) -> str:
+    """For systemd."""
+    served, failed = _models(running.assembly)
+    return f"serving {len(served)} of {len(served) + len(failed)} models"
+
+
 def _models(assembly: Assembly) -> tuple[list[str], list[str]]:
     catalog = assembly.service.catalog
     return list(catalog.models), [name for name in catalog.names() if name not in catalog.models]
@@ -166,10 +203,19 @@ def _greet(assembly: Assembly, listening: list[Listening], operators: Address | 
         sys.stdout.flush()
 
 
-async def _drain(running: RunningServer, signals: Signals) -> None:
+async def _drain(
+    running: RunningServer, operators: AdminListener, signals: Signals, handover: Handover
+) -> None:
     assembly = running.assembly
     options = assembly.config.server
-    assembly.service.leave()
+    if signals.successor is None:
+        assembly.service.leave()
+    else:
+        # the server as a whole stays ready
+        for each in running.listening:
+            each.server.retire()
+        operators.retire()
+    handover.stopping(signals.successor)
     _log.info("stopping", extra={"facts": {"drain_secs": options.drain_secs}})
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(asyncio.shield(signals.hurry), options.drain_secs)

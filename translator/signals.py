@@ -1,4 +1,4 @@
-"""The signals that stop the server, and the one that reloads its configuration."""
+"""What stops the server, signals or a successor, and the signal that reloads its configuration."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _log = logging.getLogger(__name__)
 
 
 class Signals:
-    """The first and the second signal to stop. ``hurry`` skips the drain: at SIGINT, which comes from a
-    terminal, or at the second signal. SIGHUP calls ``reload``, once that is set."""
+    """``first`` is done at the first signal to stop, or when another process, the ``successor``, has taken
+    over; ``second`` at the second signal. ``hurry`` skips the drain: at SIGINT, which comes from a terminal,
+    or at the second signal. SIGHUP calls ``reload``, once that is set."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -22,6 +23,8 @@ class Signals:
         self.second: asyncio.Future[None] = self._loop.create_future()
         self.hurry: asyncio.Future[None] = self._loop.create_future()
         self.reload: Callable[[], None] | None = None
+        self.successor: int | None = None
+        self._signals = 0
         for number in _STOPPING:
             self._loop.add_signal_handler(number, self._come, number is signal.SIGINT)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -30,8 +33,15 @@ class Signals:
         for number in (*_STOPPING, signal.SIGHUP):
             self._loop.remove_signal_handler(number)
 
+    def hand_over(self, successor: int) -> None:
+        """The process ``successor`` accepts the connections from now on; unless a signal was first."""
+        if not self.first.done():
+            self.successor = successor
+            self.first.set_result(None)
+
     def _come(self, hurry: bool) -> None:
-        again = self.first.done()
+        self._signals += 1
+        again = self._signals > 1
         _resolve(self.second if again else self.first)
         if hurry or again:
             _resolve(self.hurry)

@@ -31,9 +31,10 @@ class ListeningSocket:
         self._file = SocketFile(self.address)
 
     @classmethod
-    def open(cls, address: Address) -> ListeningSocket:
-        """Listen at ``address``. Raises ``OSError`` that names it."""
-        return cls(listen(address), address)
+    def open(cls, address: Address, kind: int = socket.SOCK_STREAM) -> ListeningSocket:
+        """Listen at ``address``; at the path of a unix socket with a socket of this ``kind``. Raises
+        ``OSError`` that names it."""
+        return cls(listen(address, kind), address)
 
     def remove_file(self) -> None:
         """Unlink the file of a unix socket, unless it belongs to another process."""
@@ -49,13 +50,14 @@ def assign(
     wanted: Sequence[tuple[Address, str]], received: Iterable[ListeningSocket]
 ) -> tuple[list[ListeningSocket | None], list[ListeningSocket]]:
     """For each address and name of ``wanted`` a socket of ``received`` or None, and the sockets left over.
-    The configured address decides, then the bound one, then the name."""
+    The configured address decides, then the bound one, then the name that systemd gives."""
     left = list(received)
     found: list[ListeningSocket | None] = [None] * len(wanted)
     rules: tuple[Callable[[ListeningSocket, Address, str], bool], ...] = (
+        lambda each, address, name: each.configured == address and each.name == name,
         lambda each, address, _: each.configured == address,
         lambda each, address, _: _is_at(each.address, address),
-        lambda each, _, name: each.name == name,
+        lambda each, _, name: each.configured is None and each.name == name,
     )
     for rule in rules:
         for number, (address, name) in enumerate(wanted):

@@ -22,12 +22,13 @@ BACKLOG = 65535
 the value must go there too."""
 
 
-def listen(address: Address) -> socket.socket:
-    """A bound, listening socket. Raises ``OSError`` that names the address."""
+def listen(address: Address, kind: int = socket.SOCK_STREAM) -> socket.socket:
+    """A bound, listening socket; ``kind`` is that of a unix socket. Raises ``OSError`` that names the
+    address."""
     try:
         if address.path:
-            claim(address)
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            claim(address, kind)
+            sock = socket.socket(socket.AF_UNIX, kind)
             try:
                 sock.bind(address.path)
                 sock.listen(BACKLOG)
@@ -57,7 +58,7 @@ def bound(sock: socket.socket) -> Address:
     return Address(path=name) if sock.family == socket.AF_UNIX else Address(name[0], name[1])
 
 
-def claim(address: Address) -> None:
+def claim(address: Address, kind: int = socket.SOCK_STREAM) -> None:
     """Prepare the path of a unix socket: create its folder, and remove the file of a dead server.
 
     Raises ``OSError`` if a server listens there, or if the file is not a socket.
@@ -70,7 +71,7 @@ def claim(address: Address) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise OSError(errno.EEXIST, "a file that is no socket stands there")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    with socket.socket(socket.AF_UNIX, kind) as probe:
         try:
             probe.connect(address.path)
         except (ConnectionRefusedError, FileNotFoundError):

@@ -56,8 +56,8 @@ class Daemon:
         return daemon
 
     @classmethod
-    def begin(cls, folder: Path, config: dict[str, Any]) -> Daemon:
-        """Start on ``config`` and wait for nothing."""
+    def begin(cls, folder: Path, config: dict[str, Any], *arguments: str) -> Daemon:
+        """Start on ``config`` and wait for nothing. ``arguments`` are further ones of ``serve``."""
         why = needs_one(config)
         if cls.workers and why is not None and "workers" not in config.get("server", {}):
             pytest.skip(why)
@@ -66,7 +66,7 @@ class Daemon:
         path = folder / "config.yaml"
         path.write_text(yaml.safe_dump(config))
         process = subprocess.Popen(
-            [sys.executable, "-m", "interlingua", "serve", "-c", str(path)],
+            [sys.executable, "-m", "interlingua", "serve", "-c", str(path), *arguments],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

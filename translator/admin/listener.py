@@ -20,6 +20,7 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.listener import Listener
+from interlingua.protocols.transport.listening_socket import ListeningSocket
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.wire import HttpAnswer, parts_of
@@ -50,7 +51,8 @@ _log = logging.getLogger(__name__)
 
 class AdminListener:
     """Listens at ``address`` within an ``async with``; does nothing if that is None. ``address`` becomes the
-    bound one. ``gate`` permits pages. Until :meth:`show`, pages report that models are loading. Raises
+    bound one. ``gate`` permits pages. Until :meth:`show`, pages report that models are loading. ``socket``
+    listens already; if another daemon answers there (``served``), this one does from :meth:`open` on. Raises
     ``OSError`` if the address is unavailable."""
 
     def __init__(
@@ -60,8 +62,12 @@ class AdminListener:
         gate: AdminGate | None = None,
         max_connections: int = MAX_CONNECTIONS,
         tls: TlsContext | None = None,
+        socket: ListeningSocket | None = None,
+        served: bool = False,
     ) -> None:
         self.address = address
+        self.socket = socket
+        self._served = served
         self._tls = tls
         self._gate = gate
         self._max_connections = max_connections
@@ -73,12 +79,25 @@ class AdminListener:
         if self.address is not None:
             self._daemon = DaemonLoop()
             self._handler = AdminHandler({"/health/live": self._live, **LOADING_PAGES}, self._gate)
-            load = connection_limit(self.address, self._max_connections)
-            place = Listener(self.address, tls=self._tls)
-            self._thread = _Thread(self._handler, place, self._daemon, load)
-            self.address = await self._thread.start()
-            _log.info("admin listening", extra={"facts": {"address": str(self.address)}})
+            if not self._served:
+                await self.open()
         return self
+
+    async def open(self) -> None:
+        """Listen, if it does not. Raises ``OSError``."""
+        if self.address is None or self._thread is not None:
+            return
+        load = connection_limit(self.address, self._max_connections)
+        place = Listener(self.address, tls=self._tls, socket=self.socket)
+        self._thread = _Thread(self._handler, place, self._daemon, load)
+        self.address = await self._thread.start()
+        self.socket = place.socket
+        _log.info("admin listening", extra={"facts": {"address": str(self.address)}})
+
+    def retire(self) -> None:
+        """Accept nothing more: a successor does."""
+        if self._thread is not None:
+            self._thread.retire()
 
     async def __aexit__(self, *_: object) -> None:
         if self._thread is not None:
@@ -88,7 +107,7 @@ class AdminListener:
 
     def show(self, site: Site, actions: Mapping[str, Page] | None = None) -> None:
         self._site = site
-        if self._thread is not None:
+        if self.address is not None:
             self._handler.pages = self._pages(site.pages())
             self._handler.actions = {path: partial(self._ask, act) for path, act in (actions or {}).items()}
 
@@ -139,6 +158,10 @@ class _Thread:
         """Listen. Raises ``OSError``."""
         self._thread.start()
         return await asyncio.wrap_future(self._bound)
+
+    def retire(self) -> None:
+        """See ``Server``."""
+        self._loop.call_soon_threadsafe(self._server.retire)
 
     async def stop(self) -> None:
         """Answer what is in flight, then end."""

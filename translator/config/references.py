@@ -47,6 +47,10 @@ def _address(value: str, info: ValidationInfo) -> str:
     return value
 
 
+def _unix_path(value: str) -> str:
+    return parse_address(f"unix:{value}").path
+
+
 def _url(value: str, info: ValidationInfo) -> str:
     parse_url(value, info.data.get("transport", ""))
     return value
@@ -87,6 +91,7 @@ KnownUpstream = Annotated[str, _known("upstream", lambda context: context.upstre
 KnownListener = Annotated[str, _known("listener", lambda context: context.listeners)]
 KnownDialect = Annotated[str, _known("dialect", lambda context: context.installation.serves)]
 KnownBackend = Annotated[str, _known("backend", lambda context: context.installation.backends)]
+UnixPath = Annotated[str, AfterValidator(_unix_path)]
 UpstreamUrl = Annotated[str, AfterValidator(_url)]
 """The URL of a server, in a form of the entry's transport."""
 ExistingPath = Annotated[str, AfterValidator(_existing)]

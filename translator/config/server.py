@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from interlingua.protocols.section import Bytes, Seconds, Section, Text
 from interlingua.runtime.repository.catalog import MAX_CLIENT_MODELS
 from interlingua.runtime.shared_memory import MAX_BYTES, MAX_REGIONS
+from interlingua.translator.config.references import UnixPath
 
 
 class SharedMemoryOptions(Section):
@@ -77,6 +78,9 @@ class ServerOptions(Section):
     max_inflight_bytes: Bytes = 4294967296
     """The maximum size of the bodies of these requests together. A body that exceeds it is refused as
     overload, unless it is the only one. What decompression adds to a body counts too."""
+    handover_socket: UnixPath | None = None
+    """The path of a unix socket at which `interlingua serve --take-over` receives the listening sockets of
+    this daemon, which then stops; for processes of the same user. The default is none."""
     stalled_after_secs: Seconds = 30.0
     """How long the event loop may stall before `/health/live` of the admin address returns 503."""
     drain_secs: Annotated[float, Field(ge=0)] = 5.0
@@ -103,6 +107,11 @@ class ServerOptions(Section):
     def several_processes(self) -> bool:
         """Whether there are front ends."""
         return self.workers != 0
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether other processes write the same recordings: front ends, or a daemon that hands over."""
+        return self.several_processes or self.handover_socket is not None
 
     @field_validator("cpus")
     @classmethod

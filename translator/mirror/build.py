@@ -32,7 +32,7 @@ def build(config: Config, find: Find, kept: Mapping[int, Mirror | None] | None =
         if model is not None and model.upstream is not None:
             judge = process.judge_of(number)
         else:
-            judge = LocalJudge(route.mirror, by_callers_names(route, find), config.server.several_processes)
+            judge = LocalJudge(route.mirror, by_callers_names(route, find), config.server.shares_files)
         name = route.match.model
         if name in taken:
             name = f"{name} (route {number + 1})"

@@ -61,7 +61,7 @@ async def _judge_all(config: Config, reader: asyncio.StreamReader, writer: async
     upstreams, models = upstream_models(config)
     judges: Mapping[int, Judge] = {
         number: LocalJudge(
-            route.mirror, by_callers_names(route, models.__getitem__), config.server.several_processes
+            route.mirror, by_callers_names(route, models.__getitem__), config.server.shares_files
         )
         for number, route in enumerate(config.routes)
         if route.mirror is not None and route.mirror.to in models

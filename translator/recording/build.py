@@ -17,7 +17,7 @@ def build(config: Config) -> Tap | None:
         return None
     headers = tuple(header.lower() for header in options.headers)
     return Tap(
-        writer(Path(options.path), options.max_bytes, options.max_files, config.server.several_processes),
+        writer(Path(options.path), options.max_bytes, options.max_files, config.server.shares_files),
         options.models,
         options.percent,
         Redaction(options.redact.tensors, options.redact.parameters, headers),

@@ -100,6 +100,7 @@ class _FrontEnd:
         service, supervisor = self._assembly.service, self._supervisor
         supervisor.handle("report", lambda kind, _: self._report(kind))
         supervisor.handle("ready", lambda *_: overview.readiness(service))
+        supervisor.handle("retire", lambda *_: self._retire())
         supervisor.handle("leave", lambda *_: service.leave())
         supervisor.handle("numbers", self._number)
         supervisor.handle("take", self._take)
@@ -124,6 +125,11 @@ class _FrontEnd:
         self._takeover = Takeover(
             socket.socket(fileno=sock), self._listeners, beats, self._connections, lambda: None
         )
+
+    def _retire(self) -> None:
+        """Another server accepts from now on."""
+        for server in self._servers:
+            server.retire()
 
     def _connections(self) -> int:
         return sum(load.connections for load in self._assembly.loads)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
-from pathlib import Path
+from functools import partial
 
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.listener import Listener
+from interlingua.protocols.transport.listening_socket import ListeningSocket
 from interlingua.runtime.cpus import available_cpus
 from interlingua.translator.access.build import authenticator_of, authorization
 from interlingua.translator.access.hosts import PermittedHosts
@@ -18,11 +19,13 @@ from interlingua.translator.admin.connections import connection_limit
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.handler import AdminHandler
 from interlingua.translator.compiled import is_compiled
-from interlingua.translator.config.admin import AdminOptions
 from interlingua.translator.config.options import Config
 from interlingua.translator.listening import tls_of
-from interlingua.translator.recording import shared_file
+from interlingua.translator.recording.begin import begin_recordings
+from interlingua.translator.reload.differences import binds_itself
 from interlingua.translator.signals import Signals
+from interlingua.translator.takeover.handover import Handover
+from interlingua.translator.takeover.socket_plan import SocketPlan
 from interlingua.translator.workers.site import SupervisorSite
 from interlingua.translator.workers.supervisor import StartupError, Supervisor
 
@@ -41,46 +44,35 @@ def workers_of(config: Config) -> int:
     return max(1, (len(config.server.cpus) or available_cpus()) - 1)
 
 
-async def serve_workers(config: Config, path: str, stop: Signals) -> None:
-    """Serve until a signal. Raises ``OSError`` for an address, ``StartupError``."""
+async def serve_workers(config: Config, path: str, stop: Signals, handover: Handover) -> None:
+    """Serve until a signal, or until another daemon takes over. Raises ``OSError`` for an address,
+    ``StartupError``, ``TakeoverError``."""
     for options in config.listeners:
-        if options.transport == "grpc" and options.engine == "library":
+        if binds_itself(options):
             raise StartupError(f"listener {options.listen}: engine library over grpc needs workers: 0")
     supervisor = Supervisor(config, workers_of(config))
+    site = SupervisorSite(supervisor, config)
+    plan = handover.plan
     async with AsyncExitStack() as stack:
-        if config.admin is not None:
-            handler, site = _admin(config, config.admin, supervisor)
-            place = Listener(parse_address(config.admin.listen), tls=tls_of(config.admin.tls, "http"))
-            load = connection_limit(place.address, config.admin.max_connections)
-            server = HttpServer(handler, place, load=load, http2=DEFAULT_OPTIONS)
-            address = await server.start()
-            _log.info("admin listening", extra={"facts": {"address": str(address)}})
-            stack.push_async_callback(server.stop, _GRACE_SECS)
+        operators = _AdminAddress(config, site, plan)
+        stack.push_async_callback(operators.stop)
+        if not plan.admin_is_served:
+            await operators.open()
         cut = 0
         try:
-            _begin_recordings(config)
-            await supervisor.start()
-            if config.admin is not None:
-                handler.pages = site.pages()
-            for options, address in zip(config.listeners, supervisor.addresses, strict=True):
-                facts = {
-                    "address": str(address),
-                    "transport": options.transport,
-                    "dialects": ",".join(options.dialects),
-                }
-                _log.info("listening", extra={"facts": facts})
-            served, known = supervisor.models
-            failed = [name for name in known if name not in served]
-            if failed:
-                _log.warning("models failed to load", extra={"facts": {"failed": ",".join(failed)}})
-            facts_of_models = {"models": len(served), "of": len(known), "compiled": is_compiled()}
-            _log.info("serving", extra={"facts": facts_of_models})
+            if handover.predecessor is None:
+                begin_recordings(config)
+            await supervisor.start(plan)
+            await handover.prepare(site.readiness, _failed(config, supervisor))
+            operators.show()
+            await operators.open()
+            supervisor.accept()
+            status = _log_start(config, supervisor)
+            sockets = partial(_sockets, supervisor, operators)
+            await handover.serving(status, stop, sockets, site.readiness, site.live)
             stop.reload = lambda: _log.error("reload refused", extra={"facts": {"reason": "server.workers"}})
             await stop.first
-            secs = config.server.drain_secs
-            _log.info("stopping", extra={"facts": {"drain_secs": secs}})
-            await supervisor.leave()
-            await asyncio.wait((stop.hurry,), timeout=secs)
+            await _drain(config, supervisor, operators, stop, handover)
         finally:
             grace = 0.0 if stop.second.done() else config.server.shutdown_timeout_secs
             cut = await supervisor.stop(grace, stop.second)
@@ -88,18 +80,93 @@ async def serve_workers(config: Config, path: str, stop: Signals) -> None:
             _log.warning("requests cut at shutdown", extra={"facts": {"count": cut}})
 
 
-def _begin_recordings(config: Config) -> None:
-    """Put those of an earlier start aside, before the processes that write them. Raises ``OSError``."""
-    if config.tap is not None:
-        shared_file.begin(Path(config.tap.path), config.tap.max_files)
-    for route in config.routes:
-        if route.mirror is not None and route.mirror.keep is not None:
-            shared_file.begin(Path(route.mirror.keep.path))
+def _failed(config: Config, supervisor: Supervisor) -> list[str]:
+    """The required models that have failed to load."""
+    served, known = supervisor.models
+    optional = {name for name, model in config.models.items() if not model.required}
+    return [name for name in known if name not in served and name not in optional]
 
 
-def _admin(
-    config: Config, options: AdminOptions, supervisor: Supervisor
-) -> tuple[AdminHandler, SupervisorSite]:
-    gate = AdminGate(authorization(options, authenticator_of(config.auth)), PermittedHosts(options.hosts))
-    site = SupervisorSite(supervisor, config)
-    return AdminHandler(site.loading_pages(), gate), site
+def _log_start(config: Config, supervisor: Supervisor) -> str:
+    """Log what is served. Returns it for systemd."""
+    for options, opened in zip(config.listeners, supervisor.listening, strict=True):
+        facts = {
+            "address": str(opened.address),
+            "transport": options.transport,
+            "dialects": ",".join(options.dialects),
+        }
+        _log.info("listening", extra={"facts": facts})
+    served, known = supervisor.models
+    failed = [name for name in known if name not in served]
+    if failed:
+        _log.warning("models failed to load", extra={"facts": {"failed": ",".join(failed)}})
+    facts_of_models = {"models": len(served), "of": len(known), "compiled": is_compiled()}
+    _log.info("serving", extra={"facts": facts_of_models})
+    return f"serving {len(served)} of {len(known)} models"
+
+
+async def _drain(
+    config: Config,
+    supervisor: Supervisor,
+    operators: _AdminAddress,
+    stop: Signals,
+    handover: Handover,
+) -> None:
+    if stop.successor is not None:
+        # the server as a whole stays ready
+        supervisor.retire()
+        operators.retire()
+    handover.stopping(stop.successor)
+    secs = config.server.drain_secs
+    _log.info("stopping", extra={"facts": {"drain_secs": secs}})
+    if stop.successor is None:
+        await supervisor.leave()
+    await asyncio.wait((stop.hurry,), timeout=secs)
+
+
+def _sockets(supervisor: Supervisor, operators: _AdminAddress) -> list[ListeningSocket]:
+    """What a successor gets."""
+    admin = operators.socket
+    return supervisor.listening if admin is None else [*supervisor.listening, admin]
+
+
+class _AdminAddress:
+    """The admin address, if ``config`` has one, with the pages of ``site``."""
+
+    def __init__(self, config: Config, site: SupervisorSite, plan: SocketPlan) -> None:
+        self._site = site
+        self._server: HttpServer | None = None
+        self._opened = False
+        self.socket: ListeningSocket | None = None
+        options = config.admin
+        if options is None:
+            return
+        self.socket = plan.admin()
+        allowed = authorization(options, authenticator_of(config.auth))
+        gate = AdminGate(allowed, PermittedHosts(options.hosts))
+        self._handler = AdminHandler(site.loading_pages(), gate)
+        place = Listener(parse_address(options.listen), tls=tls_of(options.tls, "http"), socket=self.socket)
+        load = connection_limit(place.address, options.max_connections)
+        self._server = HttpServer(self._handler, place, load=load, http2=DEFAULT_OPTIONS)
+
+    async def open(self) -> None:
+        """Answer, if it does not."""
+        if self._server is not None and not self._opened:
+            self._opened = True
+            address = await self._server.start()
+            _log.info("admin listening", extra={"facts": {"address": str(address)}})
+
+    def show(self) -> None:
+        """Have the pages of a server whose processes have started."""
+        if self._server is not None:
+            self._handler.pages = self._site.pages()
+
+    def retire(self) -> None:
+        """Accept nothing more: a successor does."""
+        if self._server is not None:
+            self._server.retire()
+
+    async def stop(self) -> None:
+        """Answer what is in flight, then end."""
+        if self._server is not None and self._opened:
+            await self._server.stop(_GRACE_SECS)

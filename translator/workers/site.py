@@ -63,17 +63,23 @@ class SupervisorSite:
 
     async def _live(self) -> HttpAnswer:
         """Live while one front end turns, or starts."""
-        silent = [each.silent_secs for each in self._supervisor.front_ends]
-        stalled = min(silent, default=0.0)
-        live = stalled < self._stalled_after_secs
+        stalled, live = self._stalled_secs(), self.live()
         found = {"live": live, "stalled_secs": round(stalled, 1)}
         return document(found, 200 if live else 503)
 
+    def live(self) -> bool:
+        """Whether a front end turns, or starts."""
+        return self._stalled_secs() < self._stalled_after_secs
+
+    def _stalled_secs(self) -> float:
+        """How long no front end has turned."""
+        return min((each.silent_secs for each in self._supervisor.front_ends), default=0.0)
+
     async def _ready(self) -> HttpAnswer:
-        found = await self._readiness()
+        found = await self.readiness()
         return document(found, 200 if found["ready"] else 503)
 
-    async def _readiness(self) -> dict[str, Any]:
+    async def readiness(self) -> dict[str, Any]:
         """Ready if the runtime process is there and a front end is ready."""
         front_ends = self._supervisor.front_ends
         replies = await asyncio.gather(*(each.ask("ready") for each in front_ends))
@@ -127,7 +133,7 @@ class SupervisorSite:
     async def _view(self) -> Dashboard | None:
         """None until a front end has answered."""
         ready, trends, *found = await asyncio.gather(
-            self._readiness(), self._merged(("count", "trends")), *map(self._report, self._names)
+            self.readiness(), self._merged(("count", "trends")), *map(self._report, self._names)
         )
         reports = {**dict(zip(self._names, found, strict=True)), "processes": self._processes_report()}
         if not reports["server"]:

@@ -16,10 +16,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.handover.acceptor import Acceptor, Receiver
 from interlingua.protocols.transport.handover.beats import PAGE_BYTES, Beats
-from interlingua.protocols.transport.sockets import SocketFile, bound, listen
+from interlingua.protocols.transport.listening_socket import ListeningSocket
 from interlingua.runtime.ring import channel, memory
 from interlingua.runtime.upstream.notices import Notice
 from interlingua.schemas import Operation
@@ -27,6 +26,7 @@ from interlingua.translator import logs
 from interlingua.translator.config.options import Config
 from interlingua.translator.serving.changes import ChangeLog, StateChange
 from interlingua.translator.serving.settings import LogBook
+from interlingua.translator.takeover.socket_plan import SocketPlan
 from interlingua.translator.workers import request_numbers
 from interlingua.translator.workers.child import WorkerOrder
 from interlingua.translator.workers.control import ControlLostError
@@ -269,8 +269,7 @@ class Supervisor:
         self._config = config
         self.workers = workers
         self._sockets: list[socket.socket] = []
-        self._files: list[SocketFile] = []
-        self.addresses: list[Address] = []
+        self.listening: list[ListeningSocket] = []
         self.front_ends: list[FrontEnd] = []
         self.forks = ForkServer()
         self.limits = LimitsOwner(config, workers + 1)
@@ -284,15 +283,12 @@ class Supervisor:
         self._log = LogBook(logs.settings(config.server.log_level), logs.apply)
         self._doing: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        """Bind the listeners, start the processes, and accept when all are ready. Raises ``OSError`` for an
-        address, ``StartupError``."""
-        for options in self._config.listeners:
-            sock = listen(parse_address(options.listen))
-            self._sockets.append(sock)
-            self.addresses.append(bound(sock))
-            self._files.append(SocketFile(self.addresses[-1]))
-        addresses = tuple(map(str, self.addresses))
+    async def start(self, plan: SocketPlan) -> None:
+        """Bind the listeners, and start the processes. Returns when all are ready; :meth:`accept` then.
+        Raises ``OSError`` for an address, ``StartupError``."""
+        self.listening = [each for each in plan.listeners() if each is not None]
+        self._sockets += [each.sock for each in self.listening]
+        addresses = tuple(str(each.address) for each in self.listening)
         parts = enumerate(parts_of(self._config, self.workers))
         orders = (WorkerOrder(part, number, self.workers, addresses) for number, part in parts)
         self.front_ends += [FrontEnd(order, self) for order in orders]
@@ -302,7 +298,17 @@ class Supervisor:
         await self._or_failure(self.runtime.ready.wait())
         await self._or_failure(asyncio.gather(*(each.ready.wait() for each in self.front_ends)))
         self._started = True
+
+    def accept(self) -> None:
+        """Accept from now on."""
         self.acceptor.start()
+
+    def retire(self) -> None:
+        """Accept nothing more, and have clients move to a successor."""
+        self.acceptor.retire()
+        for each in self.front_ends:
+            if each.process is not None:
+                each.process.control.send("retire")
 
     def spread(self, source: ServerProcess, notice: Notice) -> None:
         """Have all others know what ``source`` has learned."""
@@ -369,10 +375,9 @@ class Supervisor:
         """Accept nothing more, and let running requests end within ``grace_secs``, or until ``hurry``.
         Returns how many were cut."""
         self.acceptor.stop()
-        for sock in self._sockets:
-            sock.close()
-        for file in self._files:
-            file.remove()
+        for opened in self.listening:
+            opened.close()
+            opened.remove_file()
         stopping = asyncio.gather(*(each.stop(grace_secs) for each in self.front_ends))
         await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():

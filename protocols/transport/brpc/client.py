@@ -12,7 +12,7 @@ import re
 import time
 from typing import cast
 
-from interlingua.protocols.brpc_status import ERROR_CODES
+from interlingua.protocols.brpc_status import ERROR_CODES, BrpcStatus
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.brpc.compression import decompress
 from interlingua.protocols.transport.brpc.frame import (
@@ -86,6 +86,9 @@ class BrpcConnectionClient:
             words = f"the upstream at {self._url} {fault}"
             sent = not isinstance(fault, UnsentError)
             raise ConnectionFailedError(ErrorCode.UNAVAILABLE, words, sent=sent) from fault
+        if frame.meta.error_code and frame.meta.error_code == BrpcStatus.ELOGOFF:
+            # as the original's client (``Socket::SetLogOff``)
+            connection.retire()
         return await self._answer(frame)
 
     async def close(self) -> None:

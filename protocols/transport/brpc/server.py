@@ -62,6 +62,10 @@ MAX_REQUEST_BYTES = 64 << 20
 IDLE_SECS = 1800.0
 """How long a connection may stay without a frame: the original's."""
 
+_LOGOFF_SECS = 0.1
+"""How long a connection goes on after a call was refused with 2003 in favor of a successor: others may be on
+their way. The original's client calls again once the connection has closed (``Socket::SetLogOff``)."""
+
 MAX_IN_FLIGHT = 256
 """How many calls of one connection are at work before its next ones wait: as many answers may have to be kept
 for a client that does not take them."""
@@ -168,6 +172,7 @@ class _Connection(SharedReceiver):
         self._first: bytes | None = b""
         self._running: dict[asyncio.Task[None], Context] = {}
         self._draining = False
+        self._logoff: asyncio.TimerHandle | None = None
         self._begun = 0  # frames in this turn
         self._reserved = 0  # in the backlog, for what is not decompressed yet
 
@@ -333,6 +338,8 @@ class _Connection(SharedReceiver):
         """Why a call is not even looked into."""
         server, service, method = self._server, request.service, request.method
         if server.connections.stopping:
+            if self._logoff is None:
+                self._logoff = self._loop.call_later(_LOGOFF_SECS, self.drain)
             return BrpcAnswer(code=BrpcStatus.ELOGOFF, text="Server is stopping")
         if server.max_concurrency is not None and server.at_work >= server.max_concurrency:
             return BrpcAnswer(code=BrpcStatus.ELIMIT, text=full(server.max_concurrency))
@@ -458,5 +465,7 @@ class _Connection(SharedReceiver):
         """Stop the timers, and leave the connection set."""
         self._idle.cancel()
         self._stall.cancel()
+        if self._logoff is not None:
+            self._logoff.cancel()
         self._held.release()
         self._server.connections.remove(self, self._transport)

@@ -63,6 +63,7 @@ class GrpcChannelClient:
         self._connections: list[GrpcClientConnection] = []
         self._connecting: asyncio.Task[None] | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._turned_away = 0
         self._closed = False
 
     async def send(self, request: GrpcRequest) -> GrpcAnswer:
@@ -225,11 +226,17 @@ class GrpcChannelClient:
             what = _CLOSED
         self._connecting = None
         if opened is not None and not what:
+            self._turned_away = 0
             self._connections.append(opened)
             self._on_change()
             return
         if opened is not None:
             opened.close(what)
+            if opened.connection.going_away and self._turned_away + 1 < _ATTEMPTS:
+                # the server stops; its successor may have the address
+                self._turned_away += 1
+                self._on_change()
+                return
         self._refuse(what)
 
     def _refuse(self, what: str) -> None:

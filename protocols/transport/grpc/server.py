@@ -168,7 +168,9 @@ class _Connection(SharedReceiver):
         self._server.sweep.begin()
         self._timer = self.loop.call_later(self._server.timeouts.header_secs, self._look)
         if self._server.connections.retiring:
-            self.drain()
+            # its calls are on their way: GOAWAY before them would look like a failure to connect
+            self._timer.cancel()
+            self._timer = self.loop.call_later(_GOODBYE_SECS, self.drain)
 
     def data_received(self, data: Buffer) -> None:
         """Frames, cut anywhere."""

@@ -79,6 +79,7 @@ class Acceptor:
         self._sockets = sockets
         self._waiting: deque[tuple[int, socket.socket]] = deque()
         self._again: asyncio.TimerHandle | None = None
+        self._accepts = True
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
@@ -86,6 +87,11 @@ class Acceptor:
         for number, sock in enumerate(self._sockets):
             sock.setblocking(False)
             self._loop.add_reader(sock.fileno(), self._accept, number)
+
+    def retire(self) -> None:
+        """Accept nothing more. Connections that wait go to the first process that takes them."""
+        self._accepts = False
+        self._pause()
 
     def stop(self) -> None:
         """Accept nothing more. Connections that no process has taken are closed."""
@@ -137,5 +143,5 @@ class Acceptor:
     def _resume(self) -> None:
         self._again = None
         self._hand_over()
-        if self._again is None:
+        if self._again is None and self._accepts:
             self.start()

@@ -1,0 +1,150 @@
+"""A new daemon takes the sockets of a running one over: nothing is lost, and one that fails changes nothing."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos import handovers
+from tests.e2e.daemon import WAIT_SECS, Daemon, eventually
+from tests.ports import free_port
+
+SPEC = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
+ECHO = {
+    "backend": "identity",
+    "signature": {"inputs": SPEC, "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}]},
+}
+BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1.5]}]})
+
+
+def config(folder: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "server": {"handover_socket": str(folder / "handover.sock"), "drain_secs": 0.2},
+        "listeners": [
+            {"listen": "127.0.0.1:0", "transport": "http"},
+            {"listen": f"unix:{folder}/http.sock", "transport": "http"},
+        ],
+        "admin": {"listen": "127.0.0.1:0"},
+        "models": {"echo": ECHO},
+        **more,
+    }
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """A connection to a unix socket."""
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.host)
+
+
+def infer(address: str) -> float:
+    """The answer of ``echo``, over a new connection."""
+    if address.startswith("unix:"):
+        connection: http.client.HTTPConnection = UnixConnection(address[5:], timeout=WAIT_SECS)
+    else:
+        connection = http.client.HTTPConnection(address, timeout=WAIT_SECS)
+    try:
+        connection.request("POST", "/v2/models/echo/infer", BODY, {"host": "localhost"})
+        found: float = json.load(connection.getresponse())["outputs"][0]["data"][0]
+        return found
+    finally:
+        connection.close()
+
+
+def readiness(daemon: Daemon) -> int:
+    connection = http.client.HTTPConnection(daemon.admin.removeprefix("http://"), timeout=WAIT_SECS)
+    try:
+        connection.request("GET", "/health/ready")
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Daemon.start(tmp_path, config(tmp_path))
+    try:
+        yield daemon
+    finally:
+        daemon.kill()
+
+
+@pytest.mark.timeout(200)
+async def test_no_request_is_lost(tmp_path: Path) -> None:
+    """From several processes to one; ``python -m tests.chaos.handovers`` has all combinations, ten times."""
+    result = await handovers.run(tmp_path, (2, 0), pause_secs=0.1)
+    assert result.violations == []
+    assert result.probes["200"] > 10
+    assert all(counts["ok"] > 10 for counts in result.outcomes.values())
+
+
+def test_a_successor_that_fails_changes_nothing(old: Daemon, tmp_path: Path) -> None:
+    taken = free_port()
+    with socket.create_server(("127.0.0.1", taken)):
+        used = [*config(tmp_path)["listeners"], {"listen": f"127.0.0.1:{taken}", "transport": "grpc"}]
+        failing = [
+            (config(tmp_path, listeners=used), f"127.0.0.1:{taken}"),
+            (config(tmp_path, models={"echo": ECHO, "broken": _broken(tmp_path)}), "broken"),
+        ]
+        for each, reason in failing:
+            new = Daemon.begin(tmp_path, each, "--take-over")
+            try:
+                assert reason in str(new.until("startup failed")["reason"])
+                assert new.process.wait(WAIT_SECS) == 1
+            finally:
+                new.kill()
+            old.until("hand-over failed")
+            old.log[:] = [line for line in old.log if line["event"] != "hand-over failed"]
+            assert [infer(address) for address in old.addresses] == [1.5, 1.5]
+            assert readiness(old) == 200
+    new = Daemon.begin(tmp_path, config(tmp_path), "--take-over")
+    try:
+        eventually(lambda: [line["event"] for line in old.log].count("hand-over began") == 3)
+        new.process.kill()
+        old.until("hand-over failed")
+        assert [infer(address) for address in old.addresses] == [1.5, 1.5]
+    finally:
+        new.kill()
+    assert old.stop() == 0
+    assert list(tmp_path.glob("*.sock")) == []
+
+
+def _broken(folder: Path) -> dict[str, Any]:
+    (folder / "broken.onnx").write_bytes(b"this is no model")
+    return {"backend": "onnxruntime", "path": str(folder / "broken.onnx")}
+
+
+def test_other_addresses_change_with_it(old: Daemon, tmp_path: Path) -> None:
+    """A listener that the successor lacks ends with its file; a new one opens; an inherited file stays."""
+    listeners = [{"listen": f"unix:{tmp_path}/http.sock", "transport": "http"}]
+    listeners.append({"listen": f"unix:{tmp_path}/other.sock", "transport": "http"})
+    new = Daemon.begin(tmp_path, config(tmp_path, listeners=listeners), "--take-over")
+    try:
+        new.until("took over")
+        assert old.process.wait(WAIT_SECS) == 0
+        assert [infer(f"unix:{tmp_path}/{name}.sock") for name in ("http", "other")] == [1.5, 1.5]
+        with pytest.raises(ConnectionRefusedError):
+            infer(old.addresses[0])
+        mode = (tmp_path / "handover.sock").stat().st_mode
+        assert stat.S_IMODE(mode) == 0o600
+        assert new.stop() == 0
+    finally:
+        new.kill()
+    assert list(tmp_path.glob("*.sock")) == []
+
+
+def test_a_daemon_that_does_not_run(tmp_path: Path) -> None:
+    new = Daemon.begin(tmp_path, config(tmp_path), "--take-over")
+    try:
+        assert str(tmp_path / "handover.sock") in new.until("startup failed")["reason"]
+        assert new.process.wait(WAIT_SECS) == 1
+    finally:
+        new.kill()

@@ -1,0 +1,60 @@
+"""Messages between a daemon and its successor, over a unix socket: JSON, and with it descriptors.
+
+    successor                     daemon
+    {"version": 1}          ->
+                            <-    {"pid": …, "ready": …, "watchdog_secs": …, "sockets": […]}
+                            <-    {}, with descriptors, as often as needed
+    {"serving": true}       ->    after it has begun to accept
+                            <-    {"released": true}, after it has ceased to
+
+A daemon that does not hand over sends ``{"refused": reason}``. If the connection ends before ``serving``, the
+daemon goes on as before.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+VERSION = 1
+
+REPLY_SECS = 10.0
+"""How long a reply of a daemon may take whose event loop turns."""
+
+MAX_DESCRIPTORS = 64
+"""How many descriptors a message carries; the kernel's limit is 253 (``SCM_MAX_FD``)."""
+
+_MAX_BYTES = 1 << 18
+_CREDENTIALS = struct.Struct("3i")
+
+
+class TakeoverError(Exception):
+    """The daemon cannot be taken over; the message says why."""
+
+
+def send(sock: socket.socket, message: Any, descriptors: Sequence[int] = ()) -> None:
+    """Send ``message``. Raises ``OSError``."""
+    socket.send_fds(sock, [orjson.dumps(message)], descriptors)
+
+
+def receive(sock: socket.socket) -> tuple[Any, list[int]]:
+    """The next message, and its descriptors. Raises ``ConnectionError`` at the end, ``OSError``,
+    ``ValueError`` for what is no message."""
+    data, descriptors, _, _ = socket.recv_fds(sock, _MAX_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    if not data:
+        raise ConnectionResetError("the other process has ended the hand-over")
+    return orjson.loads(data), descriptors
+
+
+def peer_of(sock: socket.socket) -> int:
+    """The id of the process at the other end. Raises ``PermissionError`` if it is of another user."""
+    found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(found)
+    if uid != os.geteuid():
+        raise PermissionError(f"process {pid} is of user {uid}, not {os.geteuid()}")
+    return int(pid)

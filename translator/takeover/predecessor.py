@@ -1,0 +1,100 @@
+"""The daemon that runs already, as its successor sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from interlingua.protocols.transport.address import parse_address
+from interlingua.protocols.transport.listening_socket import ListeningSocket
+from interlingua.translator.takeover.messages import (
+    REPLY_SECS,
+    VERSION,
+    TakeoverError,
+    peer_of,
+    receive,
+    send,
+)
+
+READY_SECS = 30.0
+"""How long the successor of a ready daemon may take to be ready after its models are loaded: upstreams are
+probed meanwhile."""
+
+_AGAIN_SECS = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+class Predecessor:
+    """The daemon at the unix socket ``path``. ``sockets`` are its listening sockets, from which it goes on to
+    accept until :meth:`release`. Raises ``TakeoverError``."""
+
+    def __init__(self, path: str) -> None:
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # nothing else runs yet
+        self._sock.settimeout(REPLY_SECS)
+        try:
+            self._sock.connect(path)
+            # the process that first listened there: its user counts, its id is out of date after a hand-over
+            peer_of(self._sock)
+            send(self._sock, {"version": VERSION})
+            found, _ = receive(self._sock)
+            if "refused" in found:
+                raise TakeoverError(f"the daemon at {path} does not hand over: {found['refused']}")
+            self.sockets = self._receive(found["sockets"])
+        except (OSError, ValueError) as error:
+            self._sock.close()
+            reason = getattr(error, "strerror", None) or error
+            raise TakeoverError(f"no daemon to take over at {path}: {reason}") from error
+        # the files are the predecessor's until it is released
+        self._removes = [bool(each["removes"]) for each in found["sockets"]]
+        self.pid: int = found["pid"]
+        self.was_ready: bool = found["ready"]
+        self.watchdog_secs: float = found["watchdog_secs"]
+
+    def _receive(self, described: list[dict[str, Any]]) -> list[ListeningSocket]:
+        descriptors: list[int] = []
+        while len(descriptors) < len(described):
+            descriptors += receive(self._sock)[1]
+        return [
+            ListeningSocket(
+                socket.socket(fileno=descriptor),
+                parse_address(each["configured"]),
+                each["name"],
+                removes=False,
+            )
+            for descriptor, each in zip(descriptors, described, strict=True)
+        ]
+
+    async def until_matched(
+        self, readiness: Callable[[], Awaitable[dict[str, Any]]], failed: Sequence[str]
+    ) -> None:
+        """Wait until this process is as ready as its predecessor was. Raises ``TakeoverError`` if it does not
+        become so: required models have ``failed``, or upstreams are not ready."""
+        if not self.was_ready:
+            return
+        deadline = asyncio.get_running_loop().time() + (0.0 if failed else READY_SECS)
+        while not (found := await readiness())["ready"]:
+            if asyncio.get_running_loop().time() >= deadline:
+                reasons = "; ".join(found["reasons"])
+                raise TakeoverError(f"not ready, which the daemon {self.pid} is: {reasons}")
+            await asyncio.sleep(_AGAIN_SECS)
+
+    async def release(self) -> None:
+        """Have it accept nothing more, drain and exit: this process accepts. Returns when it has replied."""
+        facts: dict[str, object] = {"pid": self.pid}
+        try:
+            send(self._sock, {"serving": True})
+            await asyncio.to_thread(receive, self._sock)
+        except (OSError, ValueError) as error:
+            facts["reason"] = str(error)
+            _log.warning("hand-over unconfirmed", extra={"facts": facts})
+        else:
+            _log.info("took over", extra={"facts": facts})
+        finally:
+            self._sock.close()
+            for each, removes in zip(self.sockets, self._removes, strict=True):
+                each.removes = removes
