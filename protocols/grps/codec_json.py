@@ -46,8 +46,10 @@ _LISTS_OF = {False: frozenset(_CAMEL), True: frozenset((*_CAMEL, *_CAMEL.values(
 _LAZY = frozenset((*_FLAT, *map(_camel, _FLAT), Kind.NDARRAY.value))
 
 _BOM = b"\xef\xbb\xbf"
-_BY_NUMBER = (Kind.GMAP, Kind.NDARRAY, Kind.GTENSORS, Kind.STR_DATA, Kind.BIN_DATA)
-"""The data of a message, by descending field number."""
+_BY_NUMBER = tuple(
+    (kind, kind.value) for kind in (Kind.GMAP, Kind.NDARRAY, Kind.GTENSORS, Kind.STR_DATA, Kind.BIN_DATA)
+)
+"""The data of a message and their names, by descending field number."""
 _IN_PROTOBUF = frozenset({Kind.GMAP, Kind.GTENSORS, Kind.STR_DATA})
 """Data that protobuf's parser reads."""
 
@@ -130,8 +132,8 @@ def _kind(document: Mapping[str, Any], quirks: JsonQuirks) -> Kind | None:
     """The data that counts; None for none."""
     given = [
         kind
-        for kind in _BY_NUMBER
-        if kind.value in document and (quirks.null_is_nothing or document[kind.value] is not None)
+        for kind, name in _BY_NUMBER
+        if name in document and (quirks.null_is_nothing or document[name] is not None)
     ]
     if not given:
         if quirks.any_member:

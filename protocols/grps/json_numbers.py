@@ -58,7 +58,8 @@ def read_numbers(values: Any, wire: np.dtype[Any], owner: str, quirks: JsonQuirk
         raise malformed(f"{owner} must be a list of numbers, not of lists")
     if float in types:
         if wire.kind == "f":
-            if not all(map(isfinite, (value for value in values if type(value) is float))):
+            floats = values if len(types) == 1 else [value for value in values if type(value) is float]
+            if not all(map(isfinite, floats)):
                 raise malformed(f'{owner} has a bare NaN or Infinity: it must be quoted, as "NaN"')
         elif not quirks.numeric_text:
             raise malformed(f"{owner} must have integers, got a float")

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 
-@dataclass(frozen=True, slots=True)
+# writers are cached by identity
+@dataclass(frozen=True, slots=True, eq=False)
 class JsonQuirks:
     """One form of JSON.
 

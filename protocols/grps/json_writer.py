@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from binascii import b2a_base64
 from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
 from math import prod
 from typing import Any, cast
 
@@ -26,12 +27,14 @@ from interlingua.protocols.grps.message import (
     DTYPES,
     GMAP_FIELDS,
     MANY,
+    OK,
     GenericTensor,
     GrpsMessage,
     Kind,
     Status,
     StatusFlag,
 )
+from interlingua.protocols.repeated import MOST
 from interlingua.schemas import InferenceError, not_carried, offload, unrepresentable
 
 _MAX_RANK = 64
@@ -46,6 +49,11 @@ _LARGEST_FP32 = (b"3.4028235e+38", b"3.4028234663852886e+38")
 """Its shortest text, and the exact one."""
 
 _NAMES = {True: "Infinity", False: "-Infinity"}
+_KINDS = {kind: b'"%s"' % kind.value.encode() for kind in Kind}
+_FIELDS = {number: b'"%s"' % dtype.field.encode() for number, dtype in DTYPES.items()}
+_KNOWN_HEAD, _RANK_COST = 256, 16
+"""How long a name is in a cached head of a tensor, and as how much of it a dimension counts."""
+
 _FLAGS = frozenset(StatusFlag)
 _INT64_DTYPE = 5
 _MAP_DTYPES: Mapping[str, np.dtype[Any]] = {
@@ -74,10 +82,9 @@ def _write_long(message: GrpsMessage, quirks: JsonQuirks, indent: int | None) ->
 
 
 def _write(message: GrpsMessage, quirks: JsonQuirks, indent: int | None) -> bytes:
-    writer = _Writer(quirks, Layout(quirks.indent if indent is None else indent))
+    writer = _writer(quirks, quirks.indent if indent is None else indent)
     try:
-        with np.errstate(invalid="ignore"):  # for signalling NaNs
-            text = writer.message(message)
+        text = writer.message(message)
     except (ValueError, TypeError) as error:
         raise not_carried(DIALECT_NAME, f"this: {error}") from error
     # an ndarray has another printer, without a newline
@@ -90,17 +97,21 @@ class _Writer:
     def __init__(self, quirks: JsonQuirks, layout: Layout) -> None:
         self._quirks = quirks
         self._layout = layout
+        self._ok = self._status(OK)
+        # models repeat their tensors
+        self._known_head = lru_cache(MOST)(self._head)
 
     def message(self, message: GrpsMessage) -> bytes:
         return self._layout.members(self._message(message), 0)
 
     def _message(self, message: GrpsMessage) -> Iterator[tuple[bytes, bytes]]:
         if message.status is not None:
-            yield b'"status"', self._status(message.status)
+            status = message.status
+            yield b'"status"', self._ok if status is OK else self._status(status)
         if message.model or (message.kind is Kind.NDARRAY and message.tensors and self._quirks.empty_model):
             yield b'"model"', self._text(message.model)
         if message.kind is not Kind.NOTHING:
-            yield b'"%s"' % message.kind.value.encode(), self._data(message)
+            yield _KINDS[message.kind], self._data(message)
 
     def _status(self, status: Status) -> bytes:
         members = []
@@ -129,21 +140,31 @@ class _Writer:
             return self._ndarray(message.tensors[0]) if message.tensors else b"{}"
         if not message.tensors:
             return b"{}"
-        tensors = [self._layout.members(self._tensor(tensor), 3) for tensor in message.tensors]
+        tensors = [self._tensor(tensor) for tensor in message.tensors]
         return self._layout.members([(b'"tensors"', self._layout.items(tensors, 2))], 1)
 
     # --- gtensors
 
-    def _tensor(self, tensor: GenericTensor) -> Iterator[tuple[bytes, bytes]]:
-        if tensor.name:
-            yield b'"name"', self._text(tensor.name)
+    def _tensor(self, tensor: GenericTensor) -> bytes:
+        name, shape = tensor.name, tensor.shape
+        short = len(name) + _RANK_COST * len(shape) <= _KNOWN_HEAD
+        head = (self._known_head if short else self._head)(name, tensor.dtype, shape)
         dtype = DTYPES.get(tensor.dtype)
-        if tensor.dtype:
-            yield b'"dtype"', b'"%s"' % dtype.name.encode() if dtype else b"%d" % tensor.dtype
-        if tensor.shape:
-            yield b'"shape"', self._layout.numbers(orjson.dumps(tensor.shape), 4)
         if dtype is not None and len(tensor.flat):
-            yield b'"%s"' % dtype.field.encode(), self._flat(tensor)
+            head = *head, (_FIELDS[tensor.dtype], self._flat(tensor))
+        return self._layout.members(head, 3)
+
+    def _head(self, name: str, dtype: int, shape: tuple[int, ...]) -> tuple[tuple[bytes, bytes], ...]:
+        """The members of a tensor without its elements."""
+        members = []
+        if name:
+            members.append((b'"name"', self._text(name)))
+        known = DTYPES.get(dtype)
+        if dtype:
+            members.append((b'"dtype"', b'"%s"' % known.name.encode() if known else b"%d" % dtype))
+        if shape:
+            members.append((b'"shape"', self._layout.numbers(orjson.dumps(shape), 4)))
+        return tuple(members)
 
     def _flat(self, tensor: GenericTensor) -> bytes:
         flat = tensor.flat
@@ -157,7 +178,13 @@ class _Writer:
         if flat.dtype.kind != "f":
             return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
         finite = np.isfinite(flat)
-        values: Any = flat if finite.all() else _named(list(flat), flat, finite)
+        if finite.all():
+            return self._floats(flat, flat)
+        with np.errstate(invalid="ignore"):  # for signalling NaNs
+            return self._floats(flat, _named(list(flat), flat, finite))
+
+    def _floats(self, flat: NDArray[Any], values: Any) -> bytes:
+        """``values``, which are ``flat`` with names where it is not finite."""
         text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
         # the shortest text of the largest FP32 is above it, so protobuf refuses it
         if flat.dtype == _FP32.dtype and (np.abs(flat) == _FP32.max).any():
@@ -194,7 +221,8 @@ class _Writer:
             )
         if not len(tensor.flat):
             return self._empty(tensor, 1)
-        wide = tensor.flat.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # for signalling NaNs
+            wide = tensor.flat.astype(np.float64)
         finite = np.isfinite(wide)
         values: Any = wide if finite.all() else _objects(_named(wide.tolist(), wide, finite))
         if not shape:
@@ -225,6 +253,11 @@ class _Writer:
             text.encode()  # refuses half of a surrogate pair
             return json.dumps(text).encode()
         return orjson.dumps(text).replace(b"<", b"\\u003c").replace(b">", b"\\u003e")
+
+
+@cache
+def _writer(quirks: JsonQuirks, indent: int | None) -> _Writer:
+    return _Writer(quirks, Layout(indent))
 
 
 def _named(values: list[Any], flat: NDArray[Any], finite: NDArray[Any]) -> list[Any]:
