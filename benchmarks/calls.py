@@ -54,8 +54,8 @@ def _case(name: str) -> Case:
 WALKS = (
     Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 79),
     Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 103, "grpc"),
-    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 81, "http"),
-    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 138, "http"),
+    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 78, "http"),
+    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 137, "http"),
 )
 
 

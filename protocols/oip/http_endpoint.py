@@ -62,8 +62,6 @@ def json_encoder(write: Callable[[Any], Any]) -> Callable[[Opened[HttpAnswer], A
 def model_of(request: HttpRequest) -> str:
     """The model in the path, percent-decoded, because clients quote names."""
     name = request.params["model"]
-    if "%" not in name and name.isascii():
-        return name
     try:
         name = unquote(name, errors="strict")
         name.encode()
@@ -109,6 +107,9 @@ def of_model(action: Action[HttpAnswer]) -> Open:
     """What opens a request about the model, and the version if any, of its path."""
 
     def open_request(request: HttpRequest) -> Opened[HttpAnswer]:
-        return Opened(action, model_of(request), version_of(request), request)
+        name, version = request.params["model"], request.params.get("version", "")
+        if "%" in name or not name.isascii():
+            name = model_of(request)
+        return Opened(action, name, version and version_of(request), request)
 
     return open_request

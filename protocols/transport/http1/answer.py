@@ -37,6 +37,7 @@ def header_line(name: str, value: str) -> bytes:
     return f"{name}: {value}\r\n".encode(errors="replace")
 
 
+@lru_cache(256)
 def head_end(framing: str, minor: int, keep_alive: bool) -> bytes:
     """The rest of a head after its own headers; see :func:`head_of`."""
     if not keep_alive:
