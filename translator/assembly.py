@@ -193,7 +193,6 @@ class Assembly:
             service.observers += (tap,)
             self.sources.add("tap", tap.metrics, tap.report)
         if self.exporter is not None:
-            service.metadata = replace(service.metadata, extensions=(*service.metadata.extensions, "trace"))
             self.sources.metrics.append(self.exporter.metrics)
             for each in self.mirrors:
                 each.export = self.exporter.export
@@ -298,7 +297,9 @@ def router_of(config: Config, catalog: KnownModels, routes: Sequence[Route]) -> 
 
 
 def metadata_of(config: Config) -> ServerMetadata:
-    extensions = (name for dialect in DIALECTS.values() for name in dialect.manifest.extensions)
+    extensions = [name for dialect in DIALECTS.values() for name in dialect.manifest.extensions]
+    if config.tracing is not None and config.tracing.enabled:
+        extensions.append("trace")
     return ServerMetadata(config.server.name, version("interlingua"), tuple(dict.fromkeys(extensions)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,12 @@ def only(spans: list[Received], name: str, service: str = "near") -> Received:
     return span
 
 
+def grpc_tensor() -> tritonclient.grpc.InferInput:
+    tensor = tritonclient.grpc.InferInput("x", [1, 2], "FP32")
+    tensor.set_data_from_numpy(np.ones((1, 2), np.float32))
+    return tensor
+
+
 INFER = "POST /v2/models/{model}/infer"
 RPC = "inference.GRPCInferenceService/ModelInfer"
 
@@ -163,9 +170,7 @@ def test_the_stages_of_a_request_to_a_local_model(traces: tuple[Collector, Daemo
 def test_grpc_on_both_sides(traces: tuple[Collector, Daemon]) -> None:
     found, near = traces
     with tritonclient.grpc.InferenceServerClient(near.addresses[1]) as client:
-        tensor = tritonclient.grpc.InferInput("x", [1, 2], "FP32")
-        tensor.set_data_from_numpy(np.ones((1, 2), np.float32))
-        client.infer("over_grpc", [tensor], headers=traceparent(3))
+        client.infer("over_grpc", [grpc_tensor()], headers=traceparent(3))
     spans = wait_for(found, 3, RPC, RPC, RPC)
     (server,) = [span for span in spans if span.parent_id == CALLER]
     attempt = next(span for span in spans if span.kind == "client")
@@ -247,3 +252,85 @@ def test_a_legacy_dialect(traces: tuple[Collector, Daemon]) -> None:
     assert sorted(span.parent_id for span in attempts) == sorted((server.span_id, mirror.span_id))
     servers = [span.parent_id for span in spans if span.service == "far" and span.kind == "server"]
     assert sorted(servers) == sorted(span.span_id for span in attempts)
+
+
+def test_each_message_of_a_stream_is_a_request(traces: tuple[Collector, Daemon]) -> None:
+    found, near = traces
+    answers: queue.Queue[Any] = queue.Queue()
+    with tritonclient.grpc.InferenceServerClient(near.addresses[1]) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)), headers=traceparent(9))
+        for _ in range(2):
+            client.async_stream_infer("here", [grpc_tensor()])
+        assert [answers.get(timeout=30)[1] for _ in range(2)] == [None, None]
+    name = "inference.GRPCInferenceService/ModelStreamInfer"
+    spans = wait_for(found, 9, name, name)
+    servers = [span for span in spans if span.kind == "server"]
+    assert [span.parent_id for span in servers] == [CALLER, CALLER]
+    assert len({span.span_id for span in servers}) == 2
+    for server in servers:
+        assert {"decode", "exec"} <= {span.name for span in spans if span.parent_id == server.span_id}
+
+
+def test_settings_reach_every_front_end(tmp_path: Path) -> None:
+    with collector() as found, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        config = far_config(found)
+        config["server"] = {"workers": 2}
+        daemon = Daemon.start(tmp_path, config)
+        try:
+            check_settings(found, daemon, found.url)
+        finally:
+            daemon.kill()
+
+
+def check_settings(found: Collector, daemon: Daemon, url: str) -> None:
+    http, grpc_address = daemon.addresses
+    settings = f"http://{http}/v2/trace/setting"
+    shown = {
+        "trace_level": ["TIMESTAMPS"],
+        "trace_rate": "0",
+        "trace_count": "-1",
+        "trace_mode": "opentelemetry",
+        "url": f"{url}/v1/traces",
+        "resource": "service.name=far",
+        "bsp_max_export_batch_size": "512",
+        "bsp_max_queue_size": "2048",
+        "bsp_schedule_delay": "50",
+    }
+
+    def infer() -> None:
+        # on a connection of its own, which any front end may get
+        assert requests.post(f"http://{http}/v2/models/m/infer", json=BODY, timeout=30).ok
+
+    sampled = 0
+
+    def instances() -> int:
+        nonlocal sampled
+        infer()
+        sampled += 1
+        return len({span.instance for span in found.spans})
+
+    def counted() -> int:
+        return len({span.trace_id for span in found.spans})
+
+    def used_up() -> bool:
+        infer()
+        return bool(requests.get(settings, timeout=30).json()["trace_count"] == "0")
+
+    assert requests.get(settings, timeout=30).json() == shown
+    infer()
+    assert requests.post(settings, json={"trace_rate": "1"}, timeout=30).json() == {
+        **shown,
+        "trace_rate": "1",
+    }
+    eventually(lambda: instances() == 2)
+    # what is left of a count is that of all front ends
+    with tritonclient.grpc.InferenceServerClient(grpc_address) as client:
+        client.update_trace_settings(settings={"trace_level": "OFF"})
+        eventually(lambda: counted() == sampled)
+        client.update_trace_settings(settings={"trace_count": "5", "trace_level": "TIMESTAMPS"})
+        told = client.get_trace_settings(as_json=True)["settings"]
+        assert (told["trace_count"]["value"], told["trace_mode"]["value"]) == (["5"], ["opentelemetry"])
+    eventually(used_up)
+    infer()
+    eventually(lambda: counted() == sampled + 5)

@@ -1,0 +1,117 @@
+"""The export of traces: what the collector gets, and what becomes of spans that it does not get."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interlingua.runtime.upstream.header_file import HeaderFile
+from interlingua.schemas.trace import Trace, read_traceparent
+from interlingua.translator.tracing import exporter as module
+from interlingua.translator.tracing.exporter import Exporter
+from tests.e2e.collector import Collector, collector
+from tests.ports import free_port
+
+CALLER = read_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+    with collector() as running:
+        yield running
+
+
+def traced(children: int = 1) -> Trace:
+    assert CALLER is not None
+    trace = Trace.below(CALLER, "vendor=one")
+    now = time.monotonic_ns()
+    for number in range(children):
+        trace.child(f"stage {number}", now, now + 5)
+    span = trace.own("request", now, now + 10, "server")
+    span.error, span.attributes["interlingua.model"] = "UNAVAILABLE", "m"
+    return trace
+
+
+def metrics(exporter: Exporter) -> dict[str, float]:
+    return {
+        "".join((family.name, *sample.labels.values())): sample.value
+        for family in exporter.metrics()
+        for sample in family.samples
+    }
+
+
+def test_a_trace_arrives(found: Collector) -> None:
+    exporter = Exporter(f"{found.url}/v1/traces", "bridge", {})
+    trace = traced()
+    exporter.export(trace)
+    exporter.close()
+    child, request = sorted(found.spans, key=lambda span: span.kind)
+    assert (request.service, request.parent_id, request.error) == (
+        "bridge",
+        "b7ad6b7169203331",
+        "UNAVAILABLE",
+    )
+    assert (child.parent_id, child.kind, child.error) == (request.span_id, "internal", None)
+    assert request.span_id == f"{trace.span_id:016x}"
+    assert request.ended - request.began == 10
+    assert abs(request.began - time.time_ns()) < 60e9
+    assert metrics(exporter) == {
+        "interlingua_spans_exported_total": 2,
+        "interlingua_spans_dropped_totalqueue_full": 0,
+        "interlingua_spans_dropped_totalexport_failed": 0,
+    }
+
+
+def test_the_environment_names_the_service(found: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Exporter(found.url, "", {}).service == "interlingua"
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "theirs")
+    assert Exporter(found.url, "", {}).service == "theirs"
+    assert Exporter(found.url, "ours", {}).service == "ours"
+
+
+def test_a_trace_without_room_is_dropped_whole(found: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "8")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "8")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
+    exporter = Exporter(f"{found.url}/v1/traces", "", {})
+    for _ in range(3):
+        exporter.export(traced(children=2))
+    exporter.close()
+    assert len(found.spans) == 6
+    assert metrics(exporter)["interlingua_spans_dropped_totalqueue_full"] == 3
+
+
+def test_what_the_collector_refuses_is_counted(found: Collector) -> None:
+    found.status = 400
+    exporter = Exporter(f"{found.url}/v1/traces", "", {})
+    exporter.export(traced())
+    exporter.close()
+    assert metrics(exporter)["interlingua_spans_dropped_totalexport_failed"] == 2
+
+
+def test_requests_never_wait_for_a_collector_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    # the SDK retries for longer; the exit does not wait for that
+    monkeypatch.setattr(module, "_END_SECS", 0.1)
+    exporter = Exporter(f"http://127.0.0.1:{free_port()}/v1/traces", "", {})
+    for _ in range(2000):
+        exporter.export(traced())
+    began = time.monotonic()
+    exporter.close()
+    assert time.monotonic() - began < 20
+    lost = metrics(exporter)
+    assert lost["interlingua_spans_dropped_totalqueue_full"] > 0
+    assert lost["interlingua_spans_exported_total"] == 0
+
+
+def test_a_header_is_read_again(found: Collector, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("Bearer one\n")
+    exporter = Exporter(f"{found.url}/v1/traces", "", {"authorization": HeaderFile(token)})
+    token.write_text("Bearer second\n")
+    exporter.export(traced())
+    exporter.close()
+    assert found.headers["authorization"] == "Bearer second"
