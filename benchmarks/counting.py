@@ -21,9 +21,9 @@ from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import Context, ServerMetadata, VersionStatistics
 from interlingua.schemas.oip import MESSAGES
-from interlingua.translator import logs
 from interlingua.translator.admin import models
 from interlingua.translator.admin.metrics import exposition
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.logs.output import FileOutput
 from interlingua.translator.serving.access_log import AccessLog, EndpointLog
 from interlingua.translator.serving.handler_grpc import grpc_status

@@ -46,7 +46,7 @@ from interlingua.runtime.upstream.pool import Gate, HostName, HostNames, Member,
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ListenerAddress, ServerMetadata
 from interlingua.schemas.offload import DecodingLimits
-from interlingua.translator import logs, mirror
+from interlingua.translator import mirror
 from interlingua.translator.access.authentication import Authenticator
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.build import authenticator_of, authorization, client_limits
@@ -59,6 +59,7 @@ from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.identities import has_identities
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.mirror import Mirror
 from interlingua.translator.recording import build as recording
 from interlingua.translator.recording.tap import Tap

@@ -20,7 +20,6 @@ from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.cpus import use_cpus
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.offload.pool import OffloadPool
-from interlingua.translator import logs
 from interlingua.translator.access.build import authenticator_of, authorization
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.gate import AdminGate
@@ -31,6 +30,7 @@ from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.compiled import is_compiled
 from interlingua.translator.config.options import Config
 from interlingua.translator.listening import Listening, listening_of, stopped, tls_of
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.progress import LoadingProgress
 from interlingua.translator.recording.begin import begin_recordings
 from interlingua.translator.reload.page import reload_page

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from interlingua.translator import logs
+from interlingua.translator.logs import setup as logs
 
 HOSTILE = ["\n", "\r", "\r\n", "\x1b[2J", "\u2028", "\u2029", "\0", "\x7f", "\x85", "\x9b2J", "\u202e", "\ud800", "\U000e0001"]  # fmt: skip
 FORGED = "12:00:00 info    all is well"

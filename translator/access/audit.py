@@ -13,7 +13,7 @@ from interlingua.schemas.bounded_text import shortened
 from interlingua.translator.access.authorization import Caller
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.access.refusals import RefusalRecords
-from interlingua.translator.logs import AUDIT
+from interlingua.translator.logs.setup import AUDIT
 
 
 @dataclass(slots=True)

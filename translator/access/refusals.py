@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from interlingua.protocols.transport.allowance import Allowance
-from interlingua.translator.logs import AUDIT
+from interlingua.translator.logs.setup import AUDIT
 
 CALLER_BURST, CALLER_PER_SEC = 10, 1 / 6
 """The records of one caller: at once, and per second."""

@@ -4,7 +4,7 @@
 connection or loads a model."""
 
 from interlingua.translator.config.document import ConfigError
-from interlingua.translator.config.loader import load, parse
+from interlingua.translator.config.loader import load, parse, stated_log_format
 from interlingua.translator.config.options import Config
 
-__all__ = ["Config", "ConfigError", "load", "parse"]
+__all__ = ["Config", "ConfigError", "load", "parse", "stated_log_format"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -13,10 +14,12 @@ from interlingua.translator.config.collisions import collisions
 from interlingua.translator.config.composition import ComposedFile
 from interlingua.translator.config.context import Installation, ValidationContext
 from interlingua.translator.config.cycles import endless
-from interlingua.translator.config.document import Problem
+from interlingua.translator.config.document import ConfigError, Problem
 from interlingua.translator.config.identities import unknown_users
 from interlingua.translator.config.options import Config
 from interlingua.translator.config.schema import schema, section_at
+
+_LOG_FORMAT = re.compile(rb"""\blog_format["']?\s*:\s*["']?(json|text)\b""")
 
 
 def load(path: str | Path) -> Config:
@@ -29,6 +32,19 @@ def parse(text: str, source: str = "config", installation: Installation | None =
     """The configuration in ``text``; ``source`` is its name in errors. ``installation`` is this program by
     default. Raises ``ConfigError``."""
     return _validated(ComposedFile(text, source, os.environ), installation)
+
+
+def stated_log_format(path: str | Path) -> str:
+    """The ``server.log_format`` of a file that cannot be loaded, empty if it states none that is readable."""
+    try:
+        found = ComposedFile.of_file(path, os.environ).data["server"]["log_format"]
+    except ConfigError:
+        # not YAML
+        stated = _LOG_FORMAT.search(Path(path).read_bytes()) if Path(path).is_file() else None
+        return "" if stated is None else stated[1].decode()
+    except (KeyError, TypeError):
+        return ""
+    return str(found)
 
 
 def _validated(read: ComposedFile, installation: Installation | None) -> Config:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable
 from typing import TextIO
 
-from interlingua.translator.logs.rendering import LINE_BYTES
+from interlingua.translator.logs.wrapper import LINE_BYTES
 
 
 class Output:

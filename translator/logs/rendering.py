@@ -19,12 +19,9 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from interlingua.schemas.bounded_text import shortened
 from interlingua.translator.logs.redaction import redacted
+from interlingua.translator.logs.wrapper import LINE_BYTES
 
 Form = Literal["text", "json"]
-
-LINE_BYTES = 4096
-"""The longest line of JSON: ``PIPE_BUF`` of pipe(7), up to which the lines of several processes do not
-mix."""
 
 _SHORT_CHARS = 256
 

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Iterable
 from logging.handlers import WatchedFileHandler
-from typing import Any
+from typing import Any, TextIO
 
 from structlog.typing import EventDict
 
@@ -16,6 +16,15 @@ from interlingua.translator.logs.rendering import Form, Renderer
 
 AUDIT = logging.getLogger("interlingua.audit")
 """The audit log: clients that may change the settings of the log cannot hide it."""
+
+
+_stream: TextIO | None = None
+
+
+def write_to(stream: TextIO) -> None:
+    """Have :func:`set_up` send the log to ``stream`` instead of standard error."""
+    global _stream
+    _stream = stream
 
 
 class _LogHandler(logging.Handler):
@@ -40,7 +49,7 @@ def set_up(level: str, form: Form, role: str = "") -> None:
     """Send the log of the whole process to standard error. ``level`` is a name such as ``info``. ``role`` is
     that of the process in a server of several, a field of every line."""
     process: dict[str, Any] = {"role": role} if role else {}
-    handler = _LogHandler(Renderer(form, process), Output(sys.stderr))
+    handler = _LogHandler(Renderer(form, process), Output(_stream or sys.stderr))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 

@@ -13,9 +13,9 @@ from functools import partial
 
 from interlingua.protocols.transport import loop
 from interlingua.runtime.allocator import tune_allocator
-from interlingua.translator import logs
 from interlingua.translator.assembly import upstream_models
 from interlingua.translator.config.options import Config
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.mirror.build import by_callers_names
 from interlingua.translator.mirror.findings import Findings
 from interlingua.translator.mirror.judge import Judge, LocalJudge

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.known_models import Freeing
-from interlingua.translator import logs
 from interlingua.translator.access.build import authenticator_of, client_limits
 from interlingua.translator.assembly import Assembly, metadata_of, router_of
 from interlingua.translator.config.options import Config
 from interlingua.translator.config.server import ServerOptions
 from interlingua.translator.listening import Listening
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.reload.differences import Differences
 from interlingua.translator.reload.listeners import ListenerSuccession
 from interlingua.translator.reload.models import ModelSuccession
@@ -126,6 +126,7 @@ def _configure(service: Service, config: Config, before: Config, traffic: Traffi
     service.shared_memory.limit(memory.max_regions, memory.max_bytes)
     if server.log_level != before.server.log_level:
         service.log.change(logs.settings(server.log_level))
+    service.access.mode = server.access_log
     service.catalog.changes.happened()
 
 

@@ -17,7 +17,7 @@ from interlingua.protocols.wire import FORWARDED_FOR, REQUEST_ID
 from interlingua.runtime.repository.known_models import KnownModels
 from interlingua.schemas import Context, ErrorCode, InferenceError, Operation
 from interlingua.schemas.bounded_text import shortened
-from interlingua.translator import logs
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.logs.background import BackgroundWriter
 from interlingua.translator.logs.output import FileOutput
 from interlingua.translator.logs.redaction import redacted
@@ -188,7 +188,7 @@ def access_log(mode: AccessLogMode, path: str | None, catalog: KnownModels) -> A
         model = catalog.models.get(name)
         return "" if model is None or model.upstream is None else model.upstream.name
 
-    if path is None or mode == "none":
+    if path is None:
         return AccessLog(mode, upstream_of)
     return AccessLog(mode, upstream_of, write=partial(logs.write, output=FileOutput(path)))
 

@@ -20,8 +20,8 @@ from interlingua.runtime.offload.pool import OffloadPool
 from interlingua.runtime.upstream import notices
 from interlingua.runtime.upstream.notices import Notice
 from interlingua.runtime.upstream.upstream import Upstream
-from interlingua.translator import logs
 from interlingua.translator.config.options import Config
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.tuning import tune
 from interlingua.translator.workers.control import ControlChannel
 from interlingua.translator.workers.limits import SharedLimits

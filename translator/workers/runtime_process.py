@@ -11,10 +11,10 @@ from interlingua.runtime.front_end.hub import Hub
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.ring.channel import Ends
-from interlingua.translator import logs
 from interlingua.translator.admin import model_report, models, process, upstreams
 from interlingua.translator.assembly import Models, build_models, load_local
 from interlingua.translator.config.options import Config
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.serving.settings import LogBook
 from interlingua.translator.serving.totals import upstream_counts
 from interlingua.translator.serving.trends import Trends

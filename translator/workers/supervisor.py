@@ -22,8 +22,8 @@ from interlingua.protocols.transport.listening_socket import ListeningSocket
 from interlingua.runtime.ring import channel, memory
 from interlingua.runtime.upstream.notices import Notice
 from interlingua.schemas import Operation
-from interlingua.translator import logs
 from interlingua.translator.config.options import Config
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.serving.changes import ChangeLog, StateChange
 from interlingua.translator.serving.settings import LogBook
 from interlingua.translator.takeover.socket_plan import SocketPlan

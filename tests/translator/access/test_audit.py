@@ -14,10 +14,10 @@ import pytest
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import HttpRequest
 from interlingua.schemas import Context, ErrorCode, Operation, ServerMetadata
-from interlingua.translator import logs
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.grants import read_grants
 from interlingua.translator.access.refusals import CALLER_BURST
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.serving.operations import Service
 from interlingua.translator.serving.pipeline import Pipeline
 from interlingua.translator.serving.router import Router

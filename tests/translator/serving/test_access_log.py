@@ -35,10 +35,10 @@ from interlingua.schemas import (
     TensorSpec,
 )
 from interlingua.schemas.oip import MESSAGES
-from interlingua.translator import logs
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
 from interlingua.translator.daemon import Listening, _listen
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.serving.access_log import AccessLog, RequestOutcome, Size
 
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from interlingua.schemas import ErrorCode, InferenceError, LogSettings, TraceSettings
-from interlingua.translator import logs
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.serving.settings import LogBook
 from interlingua.translator.tracing.settings import TraceBook
 
