@@ -48,10 +48,8 @@ from interlingua.schemas import ListenerAddress, ServerMetadata
 from interlingua.schemas.offload import DecodingLimits
 from interlingua.translator import mirror
 from interlingua.translator.access.authentication import Authenticator
-from interlingua.translator.access.authorization import Authorization
-from interlingua.translator.access.build import authenticator_of, authorization, client_limits
+from interlingua.translator.access.build import authenticator_of, authorization_of, client_limits
 from interlingua.translator.access.clients import Clients
-from interlingua.translator.access.grants import ANYONE
 from interlingua.translator.admin.overview import ReadinessWatch
 from interlingua.translator.admin.site import Site, add_sources
 from interlingua.translator.admin.sources import Sources
@@ -137,11 +135,12 @@ class Assembly:
             listener.max_request_bytes,
             timed=self.config.admin is not None,
             header_parameters=None if pattern is None else HeaderParameters(pattern),
-            authorization=self._authorization(listener),
+            authorization=authorization_of(self.config, listener, self.authenticator),
             load=self._load(listener),
             limits=decoding_limits(listener),
             by_transport=listener.transport == "any",
             clients=self.clients,
+            cors=None if listener.cors is None else listener.cors.build(),
         )
         self.request_metrics.append(pipeline.request_metrics)
         self.loads.append(pipeline.load)
@@ -157,10 +156,6 @@ class Assembly:
             max_bytes=listener.max_inflight_bytes,
             ceiling=client_ceiling(),
         )
-
-    def _authorization(self, listener: ListenerOptions) -> Authorization:
-        for_all = self.config.server.shared_memory.allow == "all"
-        return authorization(listener, self.authenticator, {"shared_memory": (ANYONE,)} if for_all else None)
 
     def site(self) -> Site:
         return Site(self.service, self.sources, ReadinessWatch(self.service))

@@ -73,7 +73,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         [
             "c.yaml:4: listeners[0].dialect: unknown key 'dialect'; did you mean 'dialects'? (allowed: "
             "listen, transport, dialects, flavors, default_model, allow, trusted_proxies, max_request_bytes, "
-            "max_response_bytes, max_decompressed_bytes, max_compression_ratio, max_elements, and 18 more)"
+            "max_response_bytes, max_decompressed_bytes, max_compression_ratio, max_elements, and 19 more)"
         ],
     ),
     "unknown_key_resembling_nothing": (

@@ -11,11 +11,12 @@ from interlingua.translator.access.authentication import Authenticator
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.access.clients import ClientLimits
-from interlingua.translator.access.grants import read_grants
+from interlingua.translator.access.grants import ANYONE, read_grants
 from interlingua.translator.access.proxies import read_proxies
 from interlingua.translator.access.tokens import read_tokens
 from interlingua.translator.access.web_tokens import WebTokens
 from interlingua.translator.config.auth import AuthOptions
+from interlingua.translator.config.options import Config, ListenerOptions
 
 
 class AccessOptions(Protocol):
@@ -42,6 +43,16 @@ def authorization(
     grants = read_grants({**(defaults or {}), **options.allow})
     proxies = read_proxies(options.trusted_proxies)
     return Authorization(options.listen, grants, proxies, frozenset(origins), authenticator)
+
+
+def authorization_of(
+    config: Config, listener: ListenerOptions, authenticator: Authenticator | None
+) -> Authorization:
+    """The authorization of a listener. Raises as :func:`authorization`."""
+    for_all = config.server.shared_memory.allow == "all"
+    defaults: Mapping[OperationClass, Sequence[str]] = {"shared_memory": (ANYONE,)} if for_all else {}
+    origins = () if listener.cors is None else listener.cors.allow_origins
+    return authorization(listener, authenticator, defaults, origins)
 
 
 def authenticator_of(options: AuthOptions | None) -> Authenticator | None:

@@ -28,6 +28,7 @@ from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.config.admin import AdminOptions
 from interlingua.translator.config.auth import AuthOptions
 from interlingua.translator.config.callers import PermittedCaller, ProxyAddress
+from interlingua.translator.config.cors import CorsOptions
 from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.references import (
@@ -149,6 +150,9 @@ class ListenerOptions(Section):
     tls: ListenerTlsOptions | None = None
     """TLS, of every connection; over any of those that begin with it, unless `client` is `require`. Only with
     `engine: native`."""
+    cors: CorsOptions | None = None
+    """Over http, brpc and any: what pages of other origins may do, in browsers. The default is to have models
+    run, without reading the answers."""
     nonfinite_json: Literal["error", "token"] = "error"
     """How to answer in JSON with NaN and infinity: with an error, or with the tokens `NaN`, `Infinity` and
     `-Infinity`, which Triton writes and strict JSON parsers refuse."""
@@ -251,6 +255,14 @@ class ListenerOptions(Section):
     def _of_tls(cls, value: ListenerTlsOptions | None, info: ValidationInfo) -> ListenerTlsOptions | None:
         if value is not None and info.data.get("engine") == "library":
             raise ValueError("needs engine: native")
+        return value
+
+    @field_validator("cors")
+    @classmethod
+    def _of_browsers(cls, value: CorsOptions | None, info: ValidationInfo) -> CorsOptions | None:
+        transport = info.data.get("transport", "http")
+        if value is not None and transport in ("grpc", "tcp"):
+            raise ValueError(f"is for transport http, brpc or any, not {transport}")
         return value
 
     @field_validator("http2")

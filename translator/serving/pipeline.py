@@ -11,6 +11,7 @@ from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.clients import Clients
+from interlingua.translator.serving.cors import CorsHandler, CorsPolicy
 from interlingua.translator.serving.handler import BrpcPipeline, FramedPipeline, Handling, Metrics
 from interlingua.translator.serving.handler_grpc import GrpcPipeline
 from interlingua.translator.serving.handler_http import HttpPipeline
@@ -36,7 +37,7 @@ class Pipeline:
     ``brpc/http`` and ``brpc/grpc`` for the bindings that bRPC multiplexes on its port. ``request_metrics``
     count requests by dialect, with ``by_transport`` by the names of ``bindings``, of which there are several
     for a dialect, and, with ``timed``, their durations; ``load`` is what the listener carries; ``clients``
-    counts those of clients with an identity.
+    counts those of clients with an identity; ``cors`` is for pages of other origins.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Pipeline:
         limits: DecodingLimits = DEFAULT_LIMITS,
         by_transport: bool = False,
         clients: Clients | None = None,
+        cors: CorsPolicy | None = None,
     ) -> None:
         self.service = service
         self.authorization = authorization or Authorization(listener)
@@ -83,7 +85,10 @@ class Pipeline:
                 binding.dialect: self.request_metrics[binding.name if by_transport else binding.dialect]
                 for binding in over[place]
             }
-            self.handlers[place] = handler(Handling(processor, metrics, max_request_bytes), over[place])
+            made: Any = handler(Handling(processor, metrics, max_request_bytes), over[place])
+            if cors is not None and handler is HttpPipeline:
+                made = CorsHandler(made, cors)
+            self.handlers[place] = made
 
     def follow(self, successor: Pipeline) -> None:
         """Answer as ``successor`` would from the next request on, on the same connections. Both have the same
