@@ -3,6 +3,7 @@ daemon has; ``promtool`` accepts the rules and the page itself, where it is inst
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -66,6 +67,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     shutil.copytree(EXAMPLES / "identity_fp32", cached)
     settings = (cached / "config.pbtxt").read_text().replace("identity_fp32", "cached")
     (cached / "config.pbtxt").write_text(f"{settings}\nresponse_cache {{ enable: true }}\n")
+    tokens = folder / "tokens"
+    tokens.write_text(f"ann: sha256:{hashlib.sha256(b'secret').hexdigest()}\n")
+    tokens.chmod(0o600)
     # the daemon is its own upstream, so that one process has every metric
     config: dict[str, Any] = {
         "server": {"response_cache_bytes": 1 << 20, "strict_readiness": False},
@@ -90,6 +94,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
             {"match": {"model": "local"}, "to": "local", "mirror": {"to": "shadow"}},
         ],
         "tap": {"path": str(folder / "tap")},
+        "auth": {"tokens": str(tokens)},
         # a collector that is not there
         "tracing": {"otlp": f"http://127.0.0.1:{free_port()}", "sample": 1.0},
     }
@@ -102,7 +107,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}
         for model in ("local", "remote", "routed"):
             url = f"http://127.0.0.1:{port}/v2/models/{model}/infer"
-            assert requests.post(url, json=body, timeout=30).status_code == 200, model
+            headers = {"authorization": "Bearer secret"}
+            assert requests.post(url, json=body, headers=headers, timeout=30).status_code == 200, model
         yield daemon
     finally:
         daemon.kill()
