@@ -5,25 +5,17 @@ from __future__ import annotations
 import logging
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from interlingua.runtime import interpreter
 from interlingua.runtime.offload.frames import receive, send
 from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.schemas.offload import DecodingLimits
 
 _log = logging.getLogger(__name__)
 
-_PROGRAM = """
-import sys
-sys.path.insert(0, {root!r})
-from interlingua.runtime.offload.worker import main
-sys.path.pop(0)
-main({descriptor})
-"""
-_ROOT = str(Path(__file__).parents[3])
+_WORKER = "interlingua.runtime.offload.worker"
 
 _END_SECS = 5.0
 
@@ -76,10 +68,7 @@ class OffloadProcess:
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs:
-            program = _PROGRAM.format(root=_ROOT, descriptor=theirs.fileno())
-            self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-P", "-c", program], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
-            )
+            self._process = interpreter.start(_WORKER, [theirs.fileno()])
         self._sock, self._killed = ours, False
         return ours
 
@@ -90,8 +79,4 @@ class OffloadProcess:
         if sock is not None:
             sock.close()
         if process is not None:
-            try:
-                process.wait(_END_SECS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            interpreter.end(process, _END_SECS)

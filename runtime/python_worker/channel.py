@@ -7,6 +7,7 @@ messages.
 from __future__ import annotations
 
 import array
+import os
 import socket
 import struct
 from collections import deque
@@ -56,6 +57,47 @@ def receive(sock: socket.socket) -> tuple[bytes, list[int]]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors.frombytes(content)
     return data, descriptors.tolist()
+
+
+class ChannelWriter:
+    """What ``sock``, which does not block, has not yet taken."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._waiting: deque[tuple[memoryview, Sequence[int]]] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def put(self, data: bytes, descriptors: Sequence[int]) -> None:
+        """Have a frame sent by :meth:`flush`, and its ``descriptors``, which belong to it, closed then."""
+        self._waiting.append((memoryview(data), descriptors))
+
+    def flush(self) -> bool:
+        """Send as much as fits. Whether nothing waits. Raises ``OSError`` after the other side has closed."""
+        while self._waiting:
+            data, descriptors = self._waiting[0]
+            try:
+                sent = send(self._sock, data, descriptors)
+            except BlockingIOError:
+                return False
+            _close(descriptors)
+            if sent < len(data):
+                self._waiting[0] = data[sent:], ()
+            else:
+                self._waiting.popleft()
+        return True
+
+    def drop(self) -> None:
+        """Send nothing more."""
+        while self._waiting:
+            _close(self._waiting.popleft()[1])
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 class ChannelReader:

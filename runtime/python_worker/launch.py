@@ -6,17 +6,10 @@ import logging
 import signal
 import socket
 import subprocess
-import sys
-from pathlib import Path
 
-_PROGRAM = """
-import sys
-sys.path.insert(0, {root!r})
-from interlingua.runtime.python_worker.worker import main
-sys.path.pop(0)
-main(*{descriptors!r})
-"""
-_ROOT = str(Path(__file__).parents[3])
+from interlingua.runtime import interpreter
+
+_WORKER = "interlingua.runtime.python_worker.worker"
 
 _STOP_SECS = 10.0
 """How long a model may take to finalize."""
@@ -26,10 +19,7 @@ _log = logging.getLogger(__name__)
 
 def start(descriptors: list[int]) -> subprocess.Popen[bytes]:
     """A fresh interpreter that runs the worker's ``main`` on ``descriptors``."""
-    program = _PROGRAM.format(root=_ROOT, descriptors=descriptors)
-    return subprocess.Popen(  # noqa: S603
-        [sys.executable, "-P", "-c", program], stdin=subprocess.DEVNULL, pass_fds=descriptors
-    )
+    return interpreter.start(_WORKER, descriptors)
 
 
 def end(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
@@ -38,11 +28,7 @@ def end(process: subprocess.Popen[bytes], sock: socket.socket) -> None:
         sock.shutdown(socket.SHUT_WR)
     except OSError:
         _log.debug("worker exited before the stop request")
-    try:
-        process.wait(_STOP_SECS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    interpreter.end(process, _STOP_SECS)
     sock.close()
 
 

@@ -19,8 +19,7 @@ import os
 import socket
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from interlingua.runtime.backends import Answers, Job, RequestInstance
@@ -73,7 +72,6 @@ class Worker:
         self._calls: dict[int, WorkerCall | None] = {}
         self._free = list(range(_SLOTS))
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._outgoing: deque[tuple[memoryview, list[int]]] = deque()
         self._frames = channel.ChannelReader()
         pages = [regions.make_page() for _ in range(3)]
         self._page = regions.map_page(pages[0])
@@ -85,6 +83,7 @@ class Worker:
         self._held_up = False
         self._written = asyncio.Event()
         self._sock, theirs = socket.socketpair()
+        self._outgoing = channel.ChannelWriter(self._sock)
         try:
             self._process = launch.start([theirs.fileno(), *pages])
         finally:
@@ -244,30 +243,22 @@ class Worker:
                 self._write_log(*rest)
 
     def _send(self, data: bytes, descriptors: list[int]) -> None:
-        self._outgoing.append((memoryview(data), descriptors))
-        if len(self._outgoing) == 1:
+        first = not self._outgoing.waiting
+        self._outgoing.put(data, descriptors)
+        if first:
             self._write()
 
     def _write(self) -> None:
-        while self._outgoing:
-            data, descriptors = self._outgoing[0]
-            try:
-                sent = channel.send(self._sock, data, descriptors)
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                self._lose()
-                return
-            if sent:
-                _close(descriptors)
-                descriptors = []
-            if sent < len(data):
-                self._outgoing[0] = (data[sent:], descriptors)
-                if self._loop is not None and not self._held_up:
-                    self._held_up = True
-                    self._loop.add_writer(self._sock, self._write)
-                return
-            self._outgoing.popleft()
+        try:
+            sent = self._outgoing.flush()
+        except OSError:
+            self._lose()
+            return
+        if not sent:
+            if self._loop is not None and not self._held_up:
+                self._held_up = True
+                self._loop.add_writer(self._sock, self._write)
+            return
         if self._held_up and self._loop is not None:
             self._held_up = False
             self._loop.remove_writer(self._sock)
@@ -342,7 +333,7 @@ class Worker:
             packed = packing.pack([], self._pool)
         value = ["answer", number, packed.value, json.dumps(dict(parameters)), error, final]
         self._send(channel.encode(value, packed.payload, len(packed.descriptors)), packed.descriptors)
-        while self._outgoing:
+        while self._outgoing.waiting:
             self._written.clear()
             await self._written.wait()
 
@@ -362,9 +353,7 @@ class Worker:
         self.lost = True
         how = launch.how_ended(self._process)
         reason = f"the process of '{self._instance}' ended while it had the request: {how}"
-        for _, descriptors in self._outgoing:
-            _close(descriptors)
-        self._outgoing.clear()
+        self._outgoing.drop()
         for call in self._calls.values():
             if call is not None:
                 call.fail(model_failed(reason))
@@ -395,8 +384,3 @@ def _request(slot: int, job: Job) -> list[Any]:
         request.answers == "many",
         len(job.inputs),
     ]
-
-
-def _close(descriptors: Iterable[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

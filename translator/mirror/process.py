@@ -11,15 +11,14 @@ import logging
 import pickle
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import ClassVar, cast
 
 from interlingua.protocols.wire import Buffer
+from interlingua.runtime import interpreter
 from interlingua.runtime.upstream.forwarding import BAGGAGE
 from interlingua.translator.config.options import Config
 from interlingua.translator.mirror.comparison import Copy
@@ -29,14 +28,7 @@ from interlingua.translator.mirror.wire import FindingsReader, Gathered, pack_co
 
 _log = logging.getLogger(__name__)
 
-_PROGRAM = """
-import sys
-sys.path.insert(0, {root!r})
-from interlingua.translator.mirror.worker import main
-sys.path.pop(0)
-main({descriptor})
-"""
-_ROOT = str(Path(__file__).parents[3])
+_WORKER = "interlingua.translator.mirror.worker"
 
 _RESTART_SECS = 5.0
 """The minimum time between two starts of the process."""
@@ -92,7 +84,7 @@ class JudgeProcess:
         if self._link is not None:
             self._link.close()
         if self._process is not None:
-            await asyncio.to_thread(_end, self._process)
+            await asyncio.to_thread(interpreter.end, self._process, _END_SECS)
 
     def _start(self) -> None:
         """Start the process unless it runs, starts, or was started a moment ago."""
@@ -105,10 +97,10 @@ class JudgeProcess:
     async def _connect(self) -> None:
         try:
             if self._process is not None:
-                await asyncio.to_thread(_end, self._process)
+                await asyncio.to_thread(interpreter.end, self._process, _END_SECS)
             ours, theirs = socket.socketpair()
             with theirs:
-                self._process = await asyncio.to_thread(_start, theirs.fileno())
+                self._process = await asyncio.to_thread(interpreter.start, _WORKER, [theirs.fileno()])
             ours.setblocking(False)
             loop = asyncio.get_running_loop()
             _, self._link = await loop.create_unix_connection(partial(_Link, self._headers), sock=ours)
@@ -231,19 +223,3 @@ def _forwarded(config: Config, route: int) -> Sequence[str]:
     model = None if mirror is None else config.models.get(mirror.to)
     upstream = None if model is None or model.upstream is None else config.upstreams.get(model.upstream)
     return () if upstream is None else (BAGGAGE, *upstream.forward_headers)
-
-
-def _start(descriptor: int) -> subprocess.Popen[bytes]:
-    program = _PROGRAM.format(root=_ROOT, descriptor=descriptor)
-    return subprocess.Popen(  # noqa: S603
-        [sys.executable, "-P", "-c", program], stdin=subprocess.DEVNULL, pass_fds=[descriptor]
-    )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the process to exit after its connection closed; kill it after ``_END_SECS``."""
-    try:
-        process.wait(_END_SECS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -7,10 +7,8 @@ which its reply repeats.
 from __future__ import annotations
 
 import asyncio
-import os
 import pickle
 import socket
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,7 +34,7 @@ class ControlChannel:
         self._receive = receive
         self._lost = lost
         self._frames = channel.ChannelReader()
-        self._outgoing: deque[tuple[memoryview, list[int]]] = deque()
+        self._outgoing = channel.ChannelWriter(sock)
         self._numbers = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._open = True
@@ -69,38 +67,30 @@ class ControlChannel:
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
         self._sock.close()
-        for _, descriptors in self._outgoing:
-            _close(descriptors)
+        self._outgoing.drop()
         for reply in self._waiting.values():
             if not reply.done():
                 reply.set_exception(ControlLostError())
 
     def _put(self, kind: str, number: int, value: object, descriptors: Sequence[int]) -> None:
-        if not self._open:
-            _close(descriptors)
-            return
+        first = not self._outgoing.waiting
         data = channel.encode([kind, number], pickle.dumps(value), len(descriptors))
-        self._outgoing.append((memoryview(data), list(descriptors)))
-        if len(self._outgoing) == 1:
+        self._outgoing.put(data, descriptors)
+        if not self._open:
+            self._outgoing.drop()
+        elif first:
             self._write()
 
     def _write(self) -> None:
-        while self._outgoing:
-            data, descriptors = self._outgoing[0]
-            try:
-                sent = channel.send(self._sock, data, descriptors)
-            except BlockingIOError:
-                self._loop.add_writer(self._sock.fileno(), self._write)
-                return
-            except OSError:
-                # as the next read finds
-                break
-            _close(descriptors)
-            if sent < len(data):
-                self._outgoing[0] = data[sent:], []
-            else:
-                self._outgoing.popleft()
-        self._loop.remove_writer(self._sock.fileno())
+        try:
+            sent = self._outgoing.flush()
+        except OSError:
+            # as the next read finds
+            sent = True
+        if sent:
+            self._loop.remove_writer(self._sock.fileno())
+        else:
+            self._loop.add_writer(self._sock.fileno(), self._write)
 
     def _read(self) -> None:
         try:
@@ -124,8 +114,3 @@ class ControlChannel:
 
     def _replying(self, number: int) -> Callable[[Any], None]:
         return lambda value: self._put(REPLY, number, value, ())
-
-
-def _close(descriptors: Sequence[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

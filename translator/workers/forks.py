@@ -5,25 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import orjson
 
-from interlingua.translator.workers.fork_server import MESSAGE_BYTES
-
-_PROGRAM = """
-import sys
-sys.path.insert(0, {root!r})
-from interlingua.translator.workers.fork_server import main
-sys.path.pop(0)
-main({descriptor})
-"""
-_ROOT = str(Path(__file__).parents[3])
+from interlingua.runtime import interpreter
+from interlingua.translator.workers import fork_server
 
 _RESTART_SECS = 0.5
 """The interval until it starts again after it has exited."""
@@ -86,17 +75,14 @@ class ForkServer:
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            program = _PROGRAM.format(root=_ROOT, descriptor=theirs.fileno())
-            self._popen = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-P", "-c", program], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
-            )
+            self._popen = interpreter.start(fork_server.__name__, [theirs.fileno()])
         ours.setblocking(False)
         self._sock = ours
         self._loop.add_reader(ours.fileno(), self._read, ours)
 
     def _read(self, sock: socket.socket) -> None:
         try:
-            message = sock.recv(MESSAGE_BYTES)
+            message = sock.recv(fork_server.MESSAGE_BYTES)
         except BlockingIOError:
             return
         except OSError:

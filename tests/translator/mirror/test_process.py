@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.grps.codec import WireForm
 from interlingua.protocols.grps.message import Kind
+from interlingua.runtime import interpreter
 from interlingua.runtime.repository.files import Loaded
 from interlingua.schemas import (
     CancelToken,
@@ -162,7 +163,7 @@ async def test_a_process_that_dies_is_started_again(
 async def test_a_mirror_drops_what_cannot_be_judged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(processes, "_PROGRAM", "{root!r}\n{descriptor}\nraise SystemExit(3)")
+    monkeypatch.setattr(interpreter, "_PROGRAM", "raise SystemExit(3)")
     settings = config("127.0.0.1:1").routes[1].mirror
     assert settings is not None
     mirror = Mirror(settings, JudgeProcess(config("127.0.0.1:1")).judge_of(1), "route")
