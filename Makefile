@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test constraints test-wheel test-deploy test-workers test-torch lint format schemas schemas-check sbom audit properties fuzz chaos kills soak bench hostile bench-bridging peers-install peers clean
+.PHONY: help run test constraints test-wheel test-deploy test-workers test-torch lint format schemas schemas-check sbom audit properties fuzz chaos kills handovers soak bench hostile bench-bridging peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ fuzz: $(VENV)/.installed-fuzz ## fuzz every decoder, resuming from .fuzz/ (FUZZ_
 
 chaos: $(VENV)/.installed-dev ## faults around the real daemon, clients of every dialect check every answer (CHAOS_ARGS="--secs 6 network")
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
+
+handovers: $(VENV)/.installed-dev ## replace a daemon again and again, under load (HANDOVERS_ARGS="--rounds 10")
+	$(BIN)/python -m tests.chaos.handovers $(HANDOVERS_ARGS)
 
 kills: $(VENV)/.installed-dev ## kill each kind of process of a server of several, under load (KILLS_ARGS="--rounds 20")
 	$(BIN)/python -m tests.chaos.kills $(KILLS_ARGS)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -56,8 +56,16 @@ class Daemon:
         return daemon
 
     @classmethod
-    def begin(cls, folder: Path, config: dict[str, Any], *arguments: str) -> Daemon:
-        """Start on ``config`` and wait for nothing. ``arguments`` are further ones of ``serve``."""
+    def begin(
+        cls,
+        folder: Path,
+        config: dict[str, Any],
+        *arguments: str,
+        launcher: Sequence[str] = (),
+        pass_fds: Sequence[int] = (),
+    ) -> Daemon:
+        """Start on ``config`` and wait for nothing. ``arguments`` are further ones of ``serve``. The command
+        ``launcher`` gets that of the daemon, and the descriptors ``pass_fds``."""
         why = needs_one(config)
         if cls.workers and why is not None and "workers" not in config.get("server", {}):
             pytest.skip(why)
@@ -66,8 +74,9 @@ class Daemon:
         path = folder / "config.yaml"
         path.write_text(yaml.safe_dump(config))
         process = subprocess.Popen(
-            [sys.executable, "-m", "interlingua", "serve", "-c", str(path), *arguments],
+            [*launcher, sys.executable, "-m", "interlingua", "serve", "-c", str(path), *arguments],
             cwd=ROOT,
+            pass_fds=pass_fds,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
