@@ -20,10 +20,13 @@ from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.cpus import use_cpus
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.offload.pool import OffloadPool
+from interlingua.schemas import LogSettings
 from interlingua.translator.access.build import authenticator_of, authorization
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.gate import AdminGate
+from interlingua.translator.admin.handler import AdminAction
 from interlingua.translator.admin.listener import AdminListener
+from interlingua.translator.admin.log_level import log_level_action
 from interlingua.translator.admin.overview import readiness
 from interlingua.translator.admin.site import Site
 from interlingua.translator.assembly import Assembly, assemble, load_local
@@ -148,7 +151,13 @@ def _show(operators: AdminListener, site: Site, running: RunningServer, reloader
     """Show operators what runs now."""
     site.sources = running.assembly.sources
     operators.stalled_after_secs = running.assembly.config.server.stalled_after_secs
-    operators.show(site, {"/reload": partial(reload_page, reloader)})
+    log = running.assembly.service.log
+
+    async def change(settings: LogSettings) -> None:
+        log.change(settings)
+
+    actions = {"/reload": AdminAction(lambda _: reload_page(reloader)), "/logging": log_level_action(change)}
+    operators.show(site, actions)
 
 
 async def _listen(assembly: Assembly, plan: SocketPlan) -> list[Listening]:

@@ -75,6 +75,7 @@ def config(folder: Path, **server: Any) -> dict[str, Any]:
     return {
         "server": {"log_format": "json", "drain_secs": 0.0, "access_log": "all", **server},
         "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
+        "admin": {"listen": "127.0.0.1:0"},
         "model_repository": [{"path": str(folder / "models")}],
     }
 
@@ -109,12 +110,22 @@ def test_a_server_that_serves_fails_and_stops(workers: int, tmp_path: Path) -> N
         server.until(0, printed="as an object")
         long = [each["text"] for each in server.lines(0) if each.get("text", "").startswith("xxx")]
         assert sum(map(len, long)) >= 5000
+        admin = server.until(event="admin listening")["address"]
+        for level, status in (("debug", 200), ("warning", 200), ("loud", 400), ("", 400)):
+            answer = requests.post(f"http://{admin}/logging?level={level}", timeout=START_SECS)
+            assert answer.status_code == status, answer.text
+        audited = server.until(event="privileged operation", result="allowed")
+        assert (audited["operation"], audited["class"]) == ("logging", "logging")
+        count = len([each for each in server.lines() if each["event"] == "request"])
+        assert infer("noisy", 2) in (200, 503)
+        eventually(lambda: len([each for each in server.lines() if each["event"] == "request"]) > count)
         server.process.send_signal(signal.SIGTERM)
         assert server.ended() == 0
     finally:
         server.process.kill()
         server.process.wait()
-    assert {"stopping", "stopped"} <= {each["event"] for each in server.lines()}
+    # the level hides what is of no interest, in all processes
+    assert not {"stopping", "stopped"} & {each["event"] for each in server.lines()}
     assert "s3cr3t" not in "".join(path.read_text() for path in server.paths)
 
 

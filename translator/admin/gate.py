@@ -22,8 +22,8 @@ Refusal = tuple[int, str, Headers]
 
 @dataclass(frozen=True, slots=True)
 class AdminGate:
-    """Permits pages by their class, ``health`` for probes and ``statistics`` for all others, and actions, of
-    the class ``control``."""
+    """Permits pages by their class, ``health`` for probes and ``statistics`` for all others, and actions
+    by theirs."""
 
     authorization: Authorization = field(default_factory=Authorization)
     hosts: PermittedHosts = field(default_factory=PermittedHosts)
@@ -51,14 +51,14 @@ class AdminGate:
         return 421, text, ()
 
     @contextmanager
-    def recorded(self, request: HttpRequest, action: str) -> Iterator[None]:
-        """Admit the caller of ``action`` and put it into the audit log. Raises FORBIDDEN, and what the block
-        raises."""
+    def recorded(self, request: HttpRequest, requested: OperationClass, action: str) -> Iterator[None]:
+        """Admit the caller of ``action``, of the class ``requested``, and put it into the audit log. Raises
+        FORBIDDEN, and what the block raises."""
         allowed = self.authorization
-        with recorded("control", action, "", allowed.listener, "admin", allowed.refusals) as entry:
+        with recorded(requested, action, "", allowed.listener, "admin", allowed.refusals) as entry:
             entry.caller = allowed.caller(request.context)
             allowed.authenticate(request.context)
-            entry.caller = allowed.admit("control", request.context)
+            entry.caller = allowed.admit(requested, request.context)
             entry.admitted = True
             yield
 

@@ -15,10 +15,20 @@ import orjson
 from interlingua.protocols.accept import wants_openmetrics
 from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.admin.gate import AdminGate, refused
 from interlingua.translator.admin.metrics import CONTENT_TYPE, OPENMETRICS, Family, exposition
 
 Page = Callable[[], Awaitable[HttpAnswer]]
+
+
+@dataclass(frozen=True, slots=True)
+class AdminAction:
+    """What a POST requests, of the class ``requested``: ``act`` gets the query."""
+
+    act: Callable[[str], Awaitable[HttpAnswer]]
+    requested: OperationClass = "control"
+
 
 _METHODS: tuple[str, ...] = ("GET", "HEAD")
 _ACTION_METHODS: tuple[str, ...] = ("POST",)
@@ -48,12 +58,13 @@ class AdminHandler:
 
     def __init__(self, pages: Mapping[str, Page], gate: AdminGate | None = None) -> None:
         self.pages = pages
-        self.actions: Mapping[str, Page] = {}
+        self.actions: Mapping[str, AdminAction] = {}
         self._gate = gate or AdminGate()
 
     def head(self, request: HttpRequest) -> HttpAnswer | None:
         """Refuse what the gate refuses, unknown paths (404) and methods that a path does not have (405)."""
-        gate, page, methods = self._gate, self.actions.get(request.path), _ACTION_METHODS
+        gate, methods = self._gate, _ACTION_METHODS
+        page: Page | AdminAction | None = self.actions.get(request.path)
         refusal = gate.refusal(request) if page is None else gate.misdirected(request)
         if refusal is not None:
             return plain(*refusal)
@@ -74,21 +85,19 @@ class AdminHandler:
         return None
 
     async def serve(self, request: HttpRequest) -> HttpAnswer:
-        page: Page = request.endpoint
+        page: Page | AdminAction = request.endpoint
         try:
-            if request.path in self.actions:
-                return await self._act(request, page)
-            return await page()
+            return await self._act(request, page) if isinstance(page, AdminAction) else await page()
         except Exception:
             _log.exception("unexpected error", extra={"facts": {"path": request.path}})
             return plain(500, "internal error; the server's log has the details")
 
-    async def _act(self, request: HttpRequest, action: Page) -> HttpAnswer:
+    async def _act(self, request: HttpRequest, action: AdminAction) -> HttpAnswer:
         """Carry out an action for a caller who may, with a record in the audit log."""
         found: HttpAnswer | None = None
         try:
-            with self._gate.recorded(request, request.path.lstrip("/")):
-                found = await action()
+            with self._gate.recorded(request, action.requested, request.path.lstrip("/")):
+                found = await action.act(request.query)
                 if found.status >= 400:
                     raise InferenceError(ErrorCode.MALFORMED, "refused; the log has the reason")
         except InferenceError as error:

@@ -29,6 +29,7 @@ from interlingua.translator.admin.connections import MAX_CONNECTIONS, connection
 from interlingua.translator.admin.daemon_loop import DaemonLoop, StalledError
 from interlingua.translator.admin.gate import AdminGate
 from interlingua.translator.admin.handler import (
+    AdminAction,
     AdminHandler,
     MetricsPage,
     Page,
@@ -105,11 +106,14 @@ class AdminListener:
         if self._site is not None:
             await self._site.close()
 
-    def show(self, site: Site, actions: Mapping[str, Page] | None = None) -> None:
+    def show(self, site: Site, actions: Mapping[str, AdminAction] | None = None) -> None:
         self._site = site
         if self.address is not None:
             self._handler.pages = self._pages(site.pages())
-            self._handler.actions = {path: partial(self._ask, act) for path, act in (actions or {}).items()}
+            self._handler.actions = {path: self._asked(act) for path, act in (actions or {}).items()}
+
+    def _asked(self, action: AdminAction) -> AdminAction:
+        return replace(action, act=lambda query: self._ask(partial(action.act, query)))
 
     def _pages(self, pages: Mapping[str, Page]) -> Mapping[str, Page]:
         """The pages of the daemon, and those that need no answer from it."""

@@ -160,6 +160,7 @@ class _AdminAddress:
         """Have the pages of a server whose processes have started."""
         if self._server is not None:
             self._handler.pages = self._site.pages()
+            self._handler.actions = self._site.actions()
 
     def retire(self) -> None:
         """Accept nothing more: a successor does."""

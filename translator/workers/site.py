@@ -13,9 +13,11 @@ from typing import Any
 import orjson
 
 from interlingua.protocols.wire import HttpAnswer, parts_of
+from interlingua.schemas import LogSettings, Operation
 from interlingua.translator.admin import page as dashboard
 from interlingua.translator.admin import process
 from interlingua.translator.admin.handler import (
+    AdminAction,
     MetricsPage,
     Page,
     answer,
@@ -25,10 +27,12 @@ from interlingua.translator.admin.handler import (
     plain_json,
 )
 from interlingua.translator.admin.loading import LOADING_PAGES
+from interlingua.translator.admin.log_level import log_level_action
 from interlingua.translator.admin.metrics import END, Family, Sample
 from interlingua.translator.admin.site import EMPTY_REPORTS
 from interlingua.translator.admin.view import Dashboard, view
 from interlingua.translator.config.options import Config
+from interlingua.translator.serving.changes import StateChange
 from interlingua.translator.workers.merged import merged
 from interlingua.translator.workers.reports import METRICS, REPORTS, Kind, merge
 from interlingua.translator.workers.supervisor import Supervisor
@@ -60,6 +64,13 @@ class SupervisorSite:
             **{f"/{name}": partial(self._report_page, name) for name in self._names},
             "/processes": self._processes,
         }
+
+    def actions(self) -> Mapping[str, AdminAction]:
+        """What operators may request, by path."""
+        return {"/logging": log_level_action(self._change_log)}
+
+    async def _change_log(self, settings: LogSettings) -> None:
+        await self._supervisor.share(None, StateChange(Operation.LOG_SETTINGS, "", settings, ""))
 
     async def _live(self) -> HttpAnswer:
         """Live while one front end turns, or starts."""

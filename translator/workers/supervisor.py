@@ -335,8 +335,8 @@ class Supervisor:
         elif not self.failure.done():
             self.failure.set_result(reason)
 
-    async def share(self, source: FrontEnd, change: StateChange) -> None:
-        """Repeat the change that a client has made in ``source`` in all others."""
+    async def share(self, source: FrontEnd | None, change: StateChange) -> None:
+        """Repeat the change that a client has made in ``source`` in all others, one of an operator in all."""
         self.changes.add(change)
         others = (each for each in self.front_ends if each is not source)
         await asyncio.gather(*(each.repeat(change) for each in others))
