@@ -29,7 +29,7 @@ from interlingua.translator.cli import main
 from interlingua.translator.cli.ask import upstream_of
 from interlingua.translator.recording.files import RecordingReader
 from tests.e2e.background import Background
-from tests.e2e.daemon import Daemon, eventually
+from tests.e2e.daemon import WAIT_SECS, Daemon, eventually
 
 VALUES = [0.5, 1.0, 2.0, 4.0]
 FAULTS = ["right", "wrong", "dropping", "slow", "dying"]
@@ -162,7 +162,12 @@ def daemon(far: Far, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> I
                 {
                     "match": {"model": fault},
                     "to": "callers",
-                    "mirror": {"to": f"far_{fault}", **options.get(fault, {})},
+                    # a copy may wait until another front end has started the process for its own
+                    "mirror": {
+                        "to": f"far_{fault}",
+                        "request_timeout_secs": WAIT_SECS,
+                        **options.get(fault, {}),
+                    },
                 }
                 for fault in [*FAULTS, "waiting"]
             ],
