@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import httptools
 
@@ -42,8 +43,14 @@ _USUAL = re.compile(
 )
 """An answer by the grammar of RFC 9112, 4 and 5, which takes no parser."""
 
-_CHANGING = re.compile(rb"\r\n(date|server-timing):[ \t]*([^\r]*)", re.IGNORECASE)
+CHANGING = frozenset({"date", "server-timing"})
 """Headers that differ between answers that are otherwise alike."""
+
+_FRAMING = frozenset({"connection", "content-length", "transfer-encoding"})
+"""Headers that decide where an answer ends and whether another may follow (RFC 9112, 6.3 and 9.3)."""
+
+_MOST_CHANGING = 8
+"""How many headers of one server may change."""
 
 _LENGTH = re.compile(r"[0-9]{1,18}", re.ASCII)
 _FOLD = re.compile(r"[\r\n][ \t\r\n]*")
@@ -63,19 +70,36 @@ class ReplyHeaders:
     length: int
 
 
+def changing(before: ReplyHeaders, after: ReplyHeaders, known: frozenset[str]) -> frozenset[str]:
+    """The ``known`` changing headers, and those that differ between two answers with the same ones: of
+    TensorRT Inference Server, for example, the one with the number of the request."""
+    if before.headers.keys() != after.headers.keys():
+        return known
+    differ = {name for name, value in after.headers.items() if before.headers[name] != value}
+    found = known | (differ - _FRAMING)
+    return found if len(found) <= _MOST_CHANGING else known
+
+
+@lru_cache(64)
+def _fields(names: frozenset[str]) -> re.Pattern[bytes]:
+    """A line of one of these headers, and its value."""
+    either = "|".join(map(re.escape, sorted(names)))
+    return re.compile(rf"\r\n({either}):[ \t]*([^\r]*)".encode(), re.IGNORECASE)
+
+
 class RepeatedReply:
-    """Recognizes answers whose headers are those of ``known`` except the values of ``_CHANGING`` ones.
+    """Recognizes answers whose headers are those of ``known`` except the values of the ``changing`` ones.
     ``reply`` is the last one that was read."""
 
     __slots__ = ("_end", "_fields", "_known", "reply")
 
-    def __init__(self, known: ReplyHeaders) -> None:
+    def __init__(self, known: ReplyHeaders, changing: frozenset[str] = CHANGING) -> None:
         raw, at = known.raw, 0
         self._known = known.headers
         self.reply = replace(known)
         self._fields: list[tuple[bytes, str]] = []
         # llhttp's headers may be repeated or folded
-        for found in _CHANGING.finditer(raw) if type(known.headers) is dict else ():
+        for found in _fields(changing).finditer(raw) if type(known.headers) is dict else ():
             self._fields.append((raw[at : found.start(2)], found[1].decode().lower()))
             at = found.end()
         self._end = raw[at:]

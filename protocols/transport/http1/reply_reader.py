@@ -13,12 +13,14 @@ from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, Arriv
 from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody, UnchunkedBody, body_in
 from interlingua.protocols.transport.http1.headers import HeaderProbe, HeadersError
 from interlingua.protocols.transport.http1.reply_headers import (
+    CHANGING,
     CHUNKED,
     END,
     SWITCHING_PROTOCOLS,
     UNTIL_CLOSE,
     RepeatedReply,
     ReplyHeaders,
+    changing,
     parse_reply_headers,
     reply_parser,
 )
@@ -84,6 +86,7 @@ class ReplyReader:
         "_arriving",
         "_bodiless",
         "_body",
+        "_changing",
         "_data",
         "_interim",
         "_known",
@@ -110,6 +113,7 @@ class ReplyReader:
         """The part of a body that has arrived for the next :meth:`receive`, which may bring no data."""
         self._probe: HeaderProbe | None = None
         self._repeated: RepeatedReply | None = None
+        self._changing = CHANGING
         self._interim = self._taken = 0
         self._bodiless = self._streamed = False
 
@@ -189,7 +193,7 @@ class ReplyReader:
             if data.startswith(known.raw):
                 return self._begin_body(known, data, len(known.raw))
             if self._repeated is None:
-                self._repeated = RepeatedReply(known)
+                self._repeated = RepeatedReply(known, self._changing)
             if after := self._repeated.read(data):
                 return self._begin_body(self._repeated.reply, data, after)
         at = 0
@@ -198,6 +202,7 @@ class ReplyReader:
             at = end.end()
             if headers.status >= 200 or headers.status == SWITCHING_PROTOCOLS:
                 if len(headers.raw) <= _KNOWN_BYTES:
+                    self._changing = changing(known, headers, self._changing)
                     self._known, self._repeated = headers, None
                 self._data, self._probe = bytearray(), None
                 return self._begin_body(headers, data, at)
