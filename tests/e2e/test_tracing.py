@@ -87,8 +87,12 @@ def near_config(to: Collector, far: Daemon, token: Path) -> dict[str, Any]:
             "down": {"upstream": "down", "signature": SIGNATURE, "required": False},
             "missing": {"upstream": "far", "signature": SIGNATURE, "required": False},
             "here": {"backend": "identity", "signature": SIGNATURE},
+            "copy": {"backend": "identity", "signature": SIGNATURE},
         },
-        "routes": [{"match": {"model": "m"}, "to": "m", "mirror": {"to": "shadow"}}],
+        "routes": [
+            {"match": {"model": "m"}, "to": "m", "mirror": {"to": "shadow"}},
+            {"match": {"model": "alias"}, "to": "here", "mirror": {"to": "copy"}},
+        ],
         "tracing": {
             "otlp": to.url,
             "service_name": "near",
@@ -165,6 +169,32 @@ def test_the_stages_of_a_request_to_a_local_model(traces: tuple[Collector, Daemo
     assert {span.parent_id for span in stages} == {server.span_id}
     ends = [server.began, *(moment for span in stages for moment in (span.began, span.ended)), server.ended]
     assert ends == sorted(ends)
+
+
+def test_a_copy_to_a_local_model(traces: tuple[Collector, Daemon]) -> None:
+    found, near = traces
+    url = f"http://{near.addresses[0]}/v2/models/alias/infer"
+    assert requests.post(url, json=BODY, headers=traceparent(13), timeout=30).ok
+    spans = wait_for(found, 13, INFER, "mirror")
+    server, mirror = only(spans, INFER), only(spans, "mirror")
+    assert (mirror.parent_id, mirror.attributes["interlingua.model"]) == (server.span_id, "copy")
+    assert (server.attributes["interlingua.model"], server.attributes["interlingua.target"]) == (
+        "alias",
+        "here",
+    )
+
+
+def test_a_request_that_the_server_samples_itself(traces: tuple[Collector, Daemon]) -> None:
+    found, near = traces
+    settings = f"http://{near.addresses[0]}/v2/models/missing/trace/setting"
+    url = f"http://{near.addresses[0]}/v2/models/missing/infer"
+    assert "trace_id" not in requests.post(url, json=BODY, timeout=30).json()
+    # of a model that its upstream does not have
+    assert requests.post(settings, json={"trace_rate": "1"}, timeout=30).json()["trace_rate"] == "1"
+    number = int(requests.post(url, json=BODY, timeout=30).json()["trace_id"], 16)
+    spans = wait_for(found, number, INFER, "POST")
+    server, attempt = only(spans, INFER), only(spans, "POST")
+    assert (server.parent_id, attempt.parent_id) == ("", server.span_id)
 
 
 def test_grpc_on_both_sides(traces: tuple[Collector, Daemon]) -> None:

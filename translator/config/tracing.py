@@ -60,9 +60,27 @@ class TracingOptions(Section):
             raise ValueError("needs the extra 'otlp': pip install 'interlingua[otlp]'")
         return self
 
+    @model_validator(mode="after")
+    def _queue_of_the_environment(self) -> TracingOptions:
+        queue_sizes()
+        return self
+
     @property
     def enabled(self) -> bool:
         return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"
+
+
+def queue_sizes() -> tuple[int, int]:
+    """How many spans may wait for their export, and how many of them go at once. Raises ``ValueError`` for
+    what the environment states."""
+    sizes = []
+    for name, usual in (("OTEL_BSP_MAX_QUEUE_SIZE", 2048), ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)):
+        stated = os.environ.get(name) or str(usual)
+        if not stated.isascii() or not stated.isdigit() or not int(stated):
+            raise ValueError(f"the environment variable {name} must be a positive number, got '{stated}'")
+        sizes.append(int(stated))
+    queue, batch = sizes
+    return queue, min(queue, batch)
 
 
 def _is_installed() -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from interlingua.runtime.upstream.header_file import HeaderFile
 from interlingua.schemas import TraceSettings
-from interlingua.translator.config.tracing import TracingOptions
+from interlingua.translator.config.tracing import TracingOptions, queue_sizes
 from interlingua.translator.tracing.settings import TraceBook
 from interlingua.translator.tracing.tracer import Tracer
 
@@ -41,12 +41,12 @@ def endpoint(stated: str | None) -> str:
 
 def shown(url: str, service: str) -> TraceSettings:
     """Further settings that Triton's clients see in this mode, by the names in ``--trace-config``."""
-    environment, parts = os.environ, urlsplit(url)
+    parts, (queue, batch) = urlsplit(url), queue_sizes()
     return {
         # without credentials
         "url": (parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl(),),
         "resource": (f"service.name={service}",),
-        "bsp_max_export_batch_size": (environment.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "512"),),
-        "bsp_max_queue_size": (environment.get("OTEL_BSP_MAX_QUEUE_SIZE", "2048"),),
-        "bsp_schedule_delay": (environment.get("OTEL_BSP_SCHEDULE_DELAY", "5000"),),
+        "bsp_max_export_batch_size": (str(batch),),
+        "bsp_max_queue_size": (str(queue),),
+        "bsp_schedule_delay": (os.environ.get("OTEL_BSP_SCHEDULE_DELAY", "5000"),),
     }

@@ -7,7 +7,6 @@ it has no room is dropped as a whole, and counted.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from threading import Thread
@@ -15,7 +14,6 @@ from typing import Any
 
 import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
@@ -26,15 +24,13 @@ from requests.auth import AuthBase
 from interlingua.runtime.upstream.header_file import HeaderFile
 from interlingua.schemas.trace import Span, Trace
 from interlingua.translator.admin.metrics import Family, Sample
+from interlingua.translator.config.tracing import queue_sizes
 
 _VERSION = version("interlingua")
 
 _KINDS = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
 
 _SCOPE = InstrumentationScope("interlingua", _VERSION)
-
-_QUEUE = 2048
-"""Spans that wait for their export: the default of the specification."""
 
 _END_SECS = 5.0
 """The time at shutdown for the last spans."""
@@ -51,8 +47,10 @@ class Exporter:
         session.auth = _Headers(headers)
         self._resource = _resource(service)
         self._sender = _Counting(OTLPSpanExporter(endpoint=url, session=session))
-        self._room = int(os.environ.get(OTEL_BSP_MAX_QUEUE_SIZE, _QUEUE))
-        self._batches = BatchSpanProcessor(self._sender, max_queue_size=self._room)
+        self._room, batch = queue_sizes()
+        self._batches = BatchSpanProcessor(
+            self._sender, max_queue_size=self._room, max_export_batch_size=batch
+        )
         self._queued = self._dropped = 0
 
     @property

@@ -80,6 +80,14 @@ def test_what_is_refused(text: str, said: str) -> None:
     assert said in errors(text)
 
 
+def test_the_queue_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert config.queue_sizes() == (2048, 512)
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
+    assert config.queue_sizes() == (100, 100)
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "many")
+    assert "OTEL_BSP_MAX_QUEUE_SIZE must be a positive number, got 'many'" in errors("{}")
+
+
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> Any:
         raise ModuleNotFoundError(name)
