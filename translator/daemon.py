@@ -21,9 +21,7 @@ from interlingua.runtime.cpus import use_cpus
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.offload.pool import OffloadPool
 from interlingua.schemas import LogSettings
-from interlingua.translator.access.build import authenticator_of, authorization
-from interlingua.translator.access.hosts import PermittedHosts
-from interlingua.translator.admin.gate import AdminGate
+from interlingua.translator.admin.gate import gate_of
 from interlingua.translator.admin.handler import AdminAction
 from interlingua.translator.admin.listener import AdminListener
 from interlingua.translator.admin.log_level import log_level_action
@@ -91,12 +89,12 @@ async def _serve(config: Config, path: str, handover: Handover) -> int:
     return OK
 
 
-def _admin(config: Config, plan: SocketPlan) -> AdminListener:
+def _admin(config: Config, plan: SocketPlan | None = None) -> AdminListener:
     options, secs = config.admin, config.server.stalled_after_secs
     if options is None:
         return AdminListener(None, secs)
-    gate = AdminGate(authorization(options, authenticator_of(config.auth)), PermittedHosts(options.hosts))
-    tls = tls_of(options.tls, "http")
+    gate = gate_of(options, config.auth)
+    tls, plan = tls_of(options.tls, "http"), plan or SocketPlan(config)
     most, served = options.max_connections, plan.admin_is_served
     return AdminListener(parse_address(options.listen), secs, gate, most, tls, plan.admin(), served)
 
@@ -160,10 +158,11 @@ def _show(operators: AdminListener, site: Site, running: RunningServer, reloader
     operators.show(site, actions)
 
 
-async def _listen(assembly: Assembly, plan: SocketPlan) -> list[Listening]:
+async def _listen(assembly: Assembly, plan: SocketPlan | None = None) -> list[Listening]:
     """Bind every listener, or none. Raises ``OSError`` with the address that failed."""
     listening: list[Listening] = []
     # what may fail comes before the first connection
+    plan = plan or SocketPlan(assembly.config)
     sockets = zip(assembly.config.listeners, plan.listeners(), strict=True)
     places = [(each, Listener(parse_address(each.listen), socket=sock)) for each, sock in sockets]
     found = [listening_of(assembly, *each) for each in places]

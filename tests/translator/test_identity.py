@@ -4,7 +4,9 @@ form of the dialect."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+import struct
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +17,19 @@ import pytest
 import uvloop
 import yaml
 
+from interlingua.protocols import watched_files
 from interlingua.protocols.transport.address import Address
+from interlingua.protocols.wire import HttpRequest
 from interlingua.runtime.repository.files import Loaded
 from interlingua.schemas import Context, InferenceError, InferRequest, Tensor
+from interlingua.translator.admin.gate import gate_of
 from interlingua.translator.assembly import assemble, load_local
 from interlingua.translator.config import parse
 from interlingua.translator.daemon import _listen
+from interlingua.translator.reload.differences import needing_restart
 from tests.certificates import Authority, Issued
+from tests.standins.brpc_frames import request_frame, text
+from tests.standins.grps_contract import GrpsMessage, gtensors
 from tests.translator.access.credentials import AUDIENCE, ISSUER, Issuer, token_lines
 
 SPEC = {"datatype": "FP32", "shape": [-1, 16]}
@@ -178,7 +186,7 @@ def expected(dialect: str, text: str) -> tuple[str, ...]:
 
 
 def test_every_kind_of_listener(world: World) -> None:
-    async def run() -> None:
+    async def test() -> None:
         async with served(world, world.listeners) as (_, addresses):
             said = {}
             for number, kind in enumerate(KINDS):
@@ -213,5 +221,228 @@ def test_every_kind_of_listener(world: World) -> None:
             ]
             assert not wrong, "\n".join(wrong)
 
+    run(test())
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Run ``test`` on the event loop of the daemon."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run())
+        runner.run(test)
+
+
+def plain(kind: tuple[str, str, str], **options: Any) -> dict[str, Any]:
+    """A listener of ``kind`` without TLS."""
+    dialect, _, transport = kind
+    common = {"listen": "127.0.0.1:0", "transport": transport, "dialects": [dialect], "default_model": "m"}
+    return {**common, "allow": {"inference": ["user:*"]}, **options}
+
+
+async def sent(address: Address, data: bytes) -> bytes:
+    """What a server answers to ``data`` before it closes or waits."""
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(data)
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read(1 << 16)
+    finally:
+        writer.close()
+
+
+REFUSED_HEADS = {
+    ("oip", "http", "http"): ("/v2/models/m/infer", b"401 Unauthorized", b"WWW-Authenticate: Bearer"),
+    ("graphpipe", "http", "http"): ("/", b"401 Unauthorized", b"WWW-Authenticate: Bearer"),
+    ("trtis", "http", "http"): ("/api/infer/m", b"400 Bad Request", b"INVALID_ARG"),
+    ("grps", "http", "http"): ("/grps/v1/infer/predict", b"401 Unauthorized", b"WWW-Authenticate: Bearer"),
+}
+
+
+def test_a_body_with_a_refused_credential_is_not_read(world: World) -> None:
+    async def test() -> None:
+        async with served(world, [plain(kind) for kind in REFUSED_HEADS]) as (_, addresses):
+            for address, (path, status, form) in zip(addresses, REFUSED_HEADS.values(), strict=True):
+                head = f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 9999999\r\n"
+                said = await sent(address, f"{head}authorization: bearer wrong\r\n\r\n".encode())
+                assert status in said.partition(b"\r\n")[0], said
+                assert form.lower() in said.lower(), said
+                assert b"it is unknown" in said
+
+    run(test())
+
+
+def test_limits_of_clients(world: World) -> None:
+    """One request, and for the next one "try again" in every dialect; other clients are answered."""
+    kinds = [kind for kind in KINDS if kind[1] != "tcp"]
+
+    async def test() -> None:
+        names = [f"client{number}" for number in range(len(kinds))]
+        tokens = world.folder / "limited"
+        tokens.write_text(token_lines(**{name: f"secret of {name}" for name in (*names, "other")}))
+        auth = {"tokens": str(tokens), "limits": {"*": {"requests_per_sec": 0.001}, "other": {}}}
+        async with served(world, [plain(kind) for kind in kinds], **auth) as (assembly, addresses):
+            for name, kind, address in zip(names, kinds, addresses, strict=True):
+                for client, texts in ((name, (ALLOWED, "OVERLOADED: ")), ("other", (ALLOWED, ALLOWED))):
+                    file = world.folder / f"{client}.token"
+                    file.write_text(f"Bearer secret of {client}")
+                    async with model_at(kind, address, {"authorization": {"file": str(file)}}) as model:
+                        found = [await outcome(model) for _ in texts]
+                    if kind[0] == "trtis":
+                        found = [each.replace("UNAVAILABLE: ", "OVERLOADED: ") for each in found]
+                    assert all(map(str.startswith, found, texts)), (kind, found)
+            (family,) = assembly.clients.families()
+            counted = {tuple(sample.labels.values()): sample.value for sample in family.samples}
+            # clients of some dialects request metadata too
+            assert counted["other", "OK"] >= 2 * len(kinds)
+            assert all(counted[name, "OK"] >= 1 for name in names)
+            assert {name for name, code in counted if code == "OVERLOADED"} == set(names)
+            assert sum(count for (_, code), count in counted.items() if code != "OK") == len(kinds)
+            assert sum(load.refused["requests_per_sec"] for load in assembly.loads) == len(kinds)
+            assert all(not client.requests for client in assembly.clients._clients.values())
+
+    run(test())
+
+
+@asynccontextmanager
+async def model_at(
+    kind: tuple[str, str, str], address: Address, headers: dict[str, Any]
+) -> AsyncIterator[Any]:
+    """The model at ``address``, to a client that sends ``headers``."""
+    there = {
+        "dialect": kind[0],
+        "transport": kind[1],
+        "urls": [str(address)],
+        "headers": headers,
+        "probe_interval_secs": 0.0,
+    }
+    document = {
+        "listeners": [{"listen": ":0", "transport": "http"}],
+        "upstreams": {"there": there},
+        "models": {"m": {"upstream": "there", "signature": SIGNATURE}},
+    }
+    assembly = assemble(parse(yaml.safe_dump(document)), Loaded())
+    try:
+        yield assembly.service.router.models["m"]
+    finally:
+        await assembly.close()
+
+
+def test_a_revoked_token_is_refused_on_open_connections(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched_files, "CHECK_SECS", 0.0)
+    tokens, kind = tmp_path / "tokens", ("oip", "grpc", "grpc")
+    tokens.write_text(token_lines(ann="secret"))
+    (tmp_path / "header").write_text("secret")
+
+    async def test() -> None:
+        async with (
+            served(world, [plain(kind)], tokens=str(tokens)) as (_, [address]),
+            model_at(kind, address, {"x-api-key": {"file": str(tmp_path / "header")}}) as model,
+        ):
+            assert await outcome(model) == ALLOWED
+            tokens.write_text("# none\n")
+            assert await outcome(model) == f"UNAUTHENTICATED: {UNKNOWN}"
+
+    run(test())
+
+
+def test_a_credential_of_a_brpc_connection(world: World) -> None:
+    """``authentication_data`` of the first frame is for the next ones too."""
+    credential = text(7, "right")
+
+    async def test() -> None:
+        async with served(world, [plain(("grps", "brpc", "brpc"))]) as (_, [address]):
+            predict = gtensors("m", X=np.zeros((1, 16), np.float32)).SerializeToString()
+            for first, codes in ((b"", [401, 401]), (credential, [200, 200]), (text(7, "no"), [401, 401])):
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+                found = []
+                for extra in (first, b""):
+                    writer.write(request_frame("Predict", predict, extra=extra))
+                    _, size, meta = struct.unpack(">4sII", await reader.readexactly(12))
+                    body = await reader.readexactly(size)
+                    found.append(GrpsMessage.FromString(body[meta:]).status.code)
+                writer.close()
+                assert found == codes
+
+    run(test())
+
+
+def test_no_secret_is_recorded(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The log has the identity of a client, and of a refused one the reason."""
+    caplog.set_level(logging.DEBUG)
+    allow = {"logging": ["user:trainer"]}
+
+    async def test() -> None:
+        async with served(world, [plain(KINDS[0], allow=allow)]) as (_, [address]):
+            for header, status in (
+                ("authorization: Bearer right", b"200"),
+                ("x-api-key: other", b"403"),
+                ("x-api-key: wrong-secret", b"401"),
+                ("x-none: 1", b"401"),
+            ):
+                data = f"GET /v2/logging HTTP/1.1\r\nhost: a\r\n{header}\r\n\r\n"
+                assert (await sent(address, data.encode())).split()[1] == status
+
+    run(test())
+    found = [
+        (record.getMessage(), record.facts.get("identity"), record.facts.get("result"))
+        for record in caplog.records
+        if record.name == "interlingua.audit"
+    ]
+    assert found == [
+        ("privileged operation", "trainer", "allowed"),
+        ("privileged operation", "reader", "refused"),
+        ("authentication failed", None, None),
+        ("privileged operation", None, "refused"),
+    ]
+    logged = "\n".join(str(record.__dict__) for record in caplog.records)
+    assert not any(secret in logged for secret in ("right", "wrong-secret", "Bearer"))
+
+
+def test_the_admin_address(world: World) -> None:
+    document = {
+        "listeners": [{"listen": ":0", "transport": "http"}],
+        "auth": {"tokens": str(world.folder / "tokens")},
+        "admin": {"listen": "127.0.0.1:0", "allow": {"statistics": ["user:trainer"], "health": ["anyone"]}},
+    }
+    config = parse(yaml.safe_dump(document))
+    gate = gate_of(config.admin, config.auth)
+    for headers, statistics in (
+        ({}, 401),
+        ({"authorization": "Bearer wrong"}, 401),
+        ({"x-api-key": "other"}, 403),
+        ({"authorization": "Bearer right"}, None),
+    ):
+        for path, status in (
+            ("/metrics", statistics),
+            ("/health/live", 401 if "wrong" in str(headers) else None),
+        ):
+            context = Context(peer="127.0.0.1", headers=headers)
+            refusal = gate.refusal(HttpRequest("GET", path, "", headers, context=context))
+            assert (refusal and refusal[0]) == status, (path, headers)
+            if refusal is not None:
+                assert (("WWW-Authenticate", "Bearer") in refusal[2]) is (status == 401)
+
+
+def test_options_that_need_a_restart(world: World) -> None:
+    users, none = {"allow": {"statistics": ["user:ops"]}}, {}
+    tokens = {"tokens": str(world.folder / "tokens")}
+    limited = {**tokens, "limits": {"*": {"max_requests": 1}}}
+
+    def config(auth: Any, admin: Any, workers: int = 0) -> Any:
+        document = {
+            "server": {"workers": workers},
+            "listeners": [{"listen": ":1", "transport": "http"}],
+            "admin": {"listen": ":2", **admin},
+            "auth": auth,
+        }
+        return parse(yaml.safe_dump(document))
+
+    other = {**tokens, "api_key_header": "x-other"}
+    assert needing_restart(config(tokens, none), config(other, none)) == []
+    assert needing_restart(config(tokens, users), config(limited, users)) == []
+    assert needing_restart(config(tokens, users), config(other, users)) == [
+        "auth.api_key_header, which admin.allow uses"
+    ]
+    assert needing_restart(config(tokens, none, 2), config(limited, none, 2)) == [
+        "auth.limits, the first ones with server.workers"
+    ]

@@ -11,8 +11,11 @@ from interlingua.schemas import InferenceError
 from interlingua.schemas.errors import HTTP_STATUS
 from interlingua.translator.access.audit import recorded
 from interlingua.translator.access.authorization import Authorization
+from interlingua.translator.access.build import authenticator_of, authorization
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.access.hosts import PermittedHosts
+from interlingua.translator.config.admin import AdminOptions
+from interlingua.translator.config.auth import AuthOptions
 
 _HEALTH = "/health/"
 
@@ -67,3 +70,8 @@ def refused(error: InferenceError) -> Refusal:
     """The refusal of a request that is not permitted."""
     status = HTTP_STATUS[error.code]
     return status, error.message, CHALLENGE if status == 401 else ()
+
+
+def gate_of(options: AdminOptions, auth: AuthOptions | None) -> AdminGate:
+    """The gate of an address. Raises ``OSError`` and ``ValueError`` for unusable files."""
+    return AdminGate(authorization(options, authenticator_of(auth)), PermittedHosts(options.hosts))

@@ -13,10 +13,8 @@ from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.listener import Listener
 from interlingua.protocols.transport.listening_socket import ListeningSocket
 from interlingua.runtime.cpus import available_cpus
-from interlingua.translator.access.build import authenticator_of, authorization
-from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.admin.connections import connection_limit
-from interlingua.translator.admin.gate import AdminGate
+from interlingua.translator.admin.gate import gate_of
 from interlingua.translator.admin.handler import AdminHandler
 from interlingua.translator.compiled import is_compiled
 from interlingua.translator.config.options import Config
@@ -142,9 +140,7 @@ class _AdminAddress:
         if options is None:
             return
         self.socket = plan.admin()
-        allowed = authorization(options, authenticator_of(config.auth))
-        gate = AdminGate(allowed, PermittedHosts(options.hosts))
-        self._handler = AdminHandler(site.loading_pages(), gate)
+        self._handler = AdminHandler(site.loading_pages(), gate_of(options, config.auth))
         place = Listener(parse_address(options.listen), tls=tls_of(options.tls, "http"), socket=self.socket)
         load = connection_limit(place.address, options.max_connections)
         self._server = HttpServer(self._handler, place, load=load, http2=DEFAULT_OPTIONS)
