@@ -105,6 +105,9 @@ class ListenerLoad(Load):
     def share(self, shared: SharedLoad) -> None:
         """Hold the limits on connections together with the same listener of other processes."""
         self._shared = shared
+        shared.publish(self.connections, "", 0)
+        for host, count in self._addresses.items():
+            shared.publish(self.connections, host, count)
 
     def admit(self, transport: asyncio.BaseTransport) -> bool:
         """Count an accepted connection, which :meth:`release` ends, or abort it: clients of every protocol

@@ -146,10 +146,14 @@ class Hub:
         try:
             await act(name, control)
         finally:
-            self._publish()
-            number = self._snapshot.number
-            waiting = [asyncio.ensure_future(each.seen(number)) for each in self._front_ends]
-            if waiting:
-                _, late = await asyncio.wait(waiting, timeout=_PATIENCE_SECS)
-                for each in late:
-                    each.cancel()
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Return when every front end serves what the catalog has now, except for one that is stopped."""
+        self._publish()
+        number = self._snapshot.number
+        waiting = [asyncio.ensure_future(each.seen(number)) for each in self._front_ends]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=_PATIENCE_SECS)
+            for each in late:
+                each.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import shutil
 import signal
 import socket
@@ -141,9 +142,8 @@ def test_listeners_keep_their_sockets_and_connections(tmp_path: Path) -> None:
 
 
 def listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port))).close()
+        socket.create_connection(parse(address)).close()
     except ConnectionRefusedError:
         return False
     return True
@@ -274,6 +274,38 @@ def test_only_permitted_callers_reload(tmp_path: Path) -> None:
         ("reload", "control", "refused", "127.0.0.1"),
         ("reload", "control", "failed", "127.0.0.1"),
     ]
+
+
+def test_processes_start_again_by_the_new_file(tmp_path: Path) -> None:
+    second = {**HTTP, "listen": f"127.0.0.1:{free_port()}", "max_connections_per_address": 3}
+    with reloaded(tmp_path, config(server={"workers": 1}, listeners=[HTTP])) as server:
+        assert infer(server.daemon.addresses[0], "one").status_code == 200
+        assert server.refused(listeners=[{**HTTP, "transport": "grpc", "engine": "library"}]) != []
+        server.reload(models={"two": LOCAL}, listeners=[second, HTTP])
+        for role in ("runtime", "front end 0"):
+            processes = requests.get(f"{server.daemon.admin}/processes", timeout=WAIT_SECS).json()
+            os.kill(processes[role]["pid"], signal.SIGKILL)
+            eventually(
+                lambda: answers(second["listen"], "two") and answers(server.daemon.addresses[0], "two")
+            )
+        assert infer(second["listen"], "one").status_code == 404
+        kept = [socket.create_connection(parse(second["listen"])) for _ in range(3)]
+        with pytest.raises(requests.ConnectionError):
+            infer(second["listen"], "two")
+        for each in kept:
+            each.close()
+
+
+def parse(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def answers(address: str, model: str) -> bool:
+    try:
+        return infer(address, model).status_code == 200
+    except requests.ConnectionError:
+        return False
 
 
 def test_taps_and_mirrors_are_replaced(tmp_path: Path) -> None:

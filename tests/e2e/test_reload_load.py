@@ -9,15 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from tests.chaos.callers import PAIRS, Caller
 from tests.chaos.world import IDENTITY, SIGNATURE, TRANSPORTS
-from tests.e2e.daemon import eventually
+from tests.e2e.daemon import WAIT_SECS, eventually
 from tests.e2e.reloading import Reloaded, reloaded
 from tests.ports import free_port
 
 RELOADS = int(os.environ.get("RELOADS", "20"))
 """``RELOADS=500 pytest tests/e2e/test_reload_load.py`` is the longer form."""
+
+FIRST_RELOADS, SETTLED_SECS = 4, 1.5
+"""What these reloads have taken by then may stay."""
+
+SPARE_DESCRIPTORS = 12
+"""Connections that come and go; sixteen reloads that each keep one take more."""
 
 PAUSE_SECS = 0.02
 SIDE = {"listen": "127.0.0.1:0", "transport": "http"}
@@ -46,7 +53,7 @@ def changed(number: int, upstream: str, side: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("workers", [0])
+@pytest.mark.parametrize("workers", [0, 2])
 async def test_no_request_fails(workers: int, tmp_path: Path) -> None:
     config = {
         **changed(0, "127.0.0.1:1", ""),
@@ -64,11 +71,15 @@ async def test_no_request_fails(workers: int, tmp_path: Path) -> None:
         upstream, side = places["http"], f"127.0.0.1:{free_port()}"
         for number in range(1, RELOADS + 1):
             await asyncio.to_thread(reload, server, changed(number, upstream, side))
+            if number == FIRST_RELOADS:
+                await asyncio.sleep(SETTLED_SECS)
+                taken = descriptors(server)
         answered = [len(each.seen) for each in (*callers, far)]
         await asyncio.to_thread(
             eventually,
             lambda: all(len(each.seen) > n for each, n in zip((*callers, far), answered, strict=True)),
         )
+        await asyncio.to_thread(eventually, lambda: descriptors(server) <= taken + SPARE_DESCRIPTORS)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -78,6 +89,15 @@ async def test_no_request_fails(workers: int, tmp_path: Path) -> None:
     # the upstream of the first file does not exist
     begun = next(place for place, seen in enumerate(far.seen) if seen.outcome == "ok")
     assert {seen.outcome for seen in far.seen[begun:]} == {"ok"}, far.faults
+
+
+def descriptors(server: Reloaded) -> int:
+    """The open descriptors of all processes of the server."""
+    processes = requests.get(f"{server.daemon.admin}/processes", timeout=WAIT_SECS)
+    pids = [server.daemon.process.pid]
+    if processes.ok:
+        pids = [each["pid"] for each in processes.json().values()]
+    return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
 
 
 def reload(server: Reloaded, sections: dict[str, Any]) -> None:

@@ -60,6 +60,12 @@ class Client:
         self._shared = shared
         self._full_at = 0
 
+    def share(self, shared: SharedClients) -> None:
+        """Hold the limits together with other processes, from what is known here."""
+        self._shared = shared
+        shared.in_flight.set(self.name, self.requests)
+        shared.full_at.set(self.name, self._full_at)
+
     def begin(self, load: ListenerLoad) -> None:
         """Count an inference, which :meth:`end` ends. Raises OVERLOADED above a limit."""
         most, rate = self.limits.max_requests, self.limits.requests_per_sec
@@ -122,7 +128,8 @@ class Clients:
     def share(self, shared: SharedClients) -> None:
         """Hold the limits together with other processes."""
         self._shared = shared
-        self._clients.clear()
+        for client in self._clients.values():
+            client.share(shared)
 
     def limit(self, limits: Mapping[str, ClientLimits]) -> None:
         """Have other limits from now on."""

@@ -37,7 +37,7 @@ from interlingua.translator.admin.handler import (
     metrics_answer,
     plain,
 )
-from interlingua.translator.admin.loading import LOADING_PAGES
+from interlingua.translator.admin.loading import LOADING_ACTIONS, LOADING_PAGES
 from interlingua.translator.admin.metrics import END, exposition
 from interlingua.translator.admin.site import Site
 
@@ -80,6 +80,7 @@ class AdminListener:
         if self.address is not None:
             self._daemon = DaemonLoop()
             self._handler = AdminHandler({"/health/live": self._live, **LOADING_PAGES}, self._gate)
+            self._handler.actions = LOADING_ACTIONS
             if not self._served:
                 await self.open()
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from interlingua.protocols.wire import HttpAnswer
-from interlingua.translator.admin.handler import Page, document, plain
+from interlingua.translator.admin.handler import AdminAction, Page, document, plain
 
 _LOADING = "models are being loaded"
 
@@ -20,3 +20,5 @@ async def _not_yet() -> HttpAnswer:
 
 LOADING_PAGES: Mapping[str, Page] = {"/health/ready": _not_ready, "/metrics": _not_yet, "/": _not_yet}
 """By path. The others do not exist yet."""
+
+LOADING_ACTIONS: Mapping[str, AdminAction] = {"/reload": AdminAction(lambda _: _not_yet())}

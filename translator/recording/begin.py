@@ -8,10 +8,13 @@ from interlingua.translator.config.options import Config
 from interlingua.translator.recording import shared_file
 
 
-def begin_recordings(config: Config) -> None:
-    """Rotate those of the tap and of mirrors, before any process writes. Raises ``OSError``."""
-    if config.tap is not None:
+def begin_recordings(config: Config, before: Config | None = None) -> None:
+    """Rotate those of the tap and of mirrors, before any process writes; those that ``before`` has too go on.
+    Raises ``OSError``."""
+    if config.tap is not None and (before is None or before.tap != config.tap):
         shared_file.begin(Path(config.tap.path), config.tap.max_files)
+    known = () if before is None else [each.mirror.keep for each in before.routes if each.mirror is not None]
     for route in config.routes:
-        if route.mirror is not None and route.mirror.keep is not None:
-            shared_file.begin(Path(route.mirror.keep.path))
+        keep = None if route.mirror is None else route.mirror.keep
+        if keep is not None and keep not in known:
+            shared_file.begin(Path(keep.path))

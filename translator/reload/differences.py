@@ -173,7 +173,7 @@ def _mirrors(routes: Iterable[RouteOptions]) -> Iterator[tuple[str, Section]]:
 def conditions(route: RouteOptions) -> str:
     """The conditions of a route as text."""
     stated: dict[str, Any] = route.match.model_dump(exclude_none=True)
-    return " ".join(f"{key}={value}" for key, value in stated.items() if value not in ("", {}, ())) or "all"
+    return " ".join(f"{key}={value}" for key, value in stated.items() if value not in ("", {}, ()))
 
 
 def sections_of_dialects(config: Config) -> list[Any]:

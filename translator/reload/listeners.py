@@ -30,11 +30,13 @@ OF_THE_PIPELINE = frozenset(
 
 @dataclass(slots=True)
 class ListenerSuccession:
-    """What replaces the listeners ``before`` of the configuration ``config_before``, for ``assembly``."""
+    """What replaces the listeners ``before`` of ``config_before``, for ``assembly``. It binds addresses, if
+    there are no ``places`` for the listeners."""
 
     before: Sequence[Listening]
     config_before: Config
     assembly: Assembly
+    places: Sequence[Listener] = ()
     now: list[Listening] = field(default_factory=list)
     fresh: list[Listening] = field(default_factory=list)
     leaving: list[Listening] = field(default_factory=list)
@@ -51,21 +53,18 @@ class ListenerSuccession:
                 self.leaving += [] if known is None else [known]
                 continue
             options = config.listeners[new]
-            if known is not None and self._stays(known.options, options):
+            if known is not None and stays(self.config_before, config, known.options, options):
                 self._kept.append((known, options, self.assembly.pipeline(options)))
                 self.now.append(known)
                 continue
-            fresh = listening_of(self.assembly, options, self._place(known, options))
+            fresh = listening_of(
+                self.assembly, options, self.places[new] if self.places else self._place(known, options)
+            )
             self.now.append(fresh)
             self.fresh.append(fresh)
             self.leaving += [] if known is None else [known]
             if binds_itself(options):
                 await fresh.start()
-
-    def _stays(self, before: ListenerOptions, after: ListenerOptions) -> bool:
-        if sections_of_dialects(self.config_before) != sections_of_dialects(self.assembly.config):
-            return False
-        return OF_THE_PIPELINE.issuperset(changed_keys(before, after))
 
     def _place(self, known: Listening | None, options: ListenerOptions) -> Listener:
         address = parse_address(options.listen)
@@ -74,6 +73,7 @@ class ListenerSuccession:
         old = None if known is None else known.place.socket
         if old is None:
             socket = ListeningSocket.open(address)
+            socket.name = options.transport
             self._opened.append(socket)
         else:
             socket = ListeningSocket(old.sock.dup(), old.configured, old.name, old.removes)
@@ -86,18 +86,22 @@ class ListenerSuccession:
             known.pipeline.follow(pipeline)
 
     async def start(self) -> None:
-        """Accept at the new ones, and no longer at those that leave."""
+        """Accept at the new ones."""
         for each in self.fresh:
             if not binds_itself(each.options):
                 await each.start()
-        for each in self.leaving:
-            if each.place.socket is not None and any(each.address == fresh.address for fresh in self.fresh):
-                each.place.socket.removes = False
-            each.server.retire()
         assembly = self.assembly
         assembly.request_metrics[:] = [each.pipeline.request_metrics for each in self.now]
         assembly.loads[:] = [each.pipeline.load for each in self.now]
         assembly.is_bound([(each.options, each.address) for each in self.now])
+
+    def leave(self) -> None:
+        """Accept no longer at those that leave."""
+        addresses = {each.address for each in self.fresh}
+        for each in self.leaving:
+            if each.place.socket is not None and each.address in addresses:
+                each.place.socket.removes = False
+            each.server.retire()
 
     async def abort(self) -> None:
         """Close the sockets that were opened."""
@@ -108,3 +112,10 @@ class ListenerSuccession:
                 each.place.socket.close()
         for socket in self._opened:
             socket.remove_file()
+
+
+def stays(config_before: Config, config: Config, before: ListenerOptions, after: ListenerOptions) -> bool:
+    """Whether a listener keeps its server."""
+    if sections_of_dialects(config_before) != sections_of_dialects(config):
+        return False
+    return OF_THE_PIPELINE.issuperset(changed_keys(before, after))

@@ -16,7 +16,7 @@ from interlingua.translator.reload.outcome import ReloadOutcome, ReloadRefusedEr
 _log = logging.getLogger(__name__)
 
 
-class Succession(Protocol):
+class ConfigSuccession(Protocol):
     """See ``ServerSuccession``."""
 
     async def prepare(self) -> None: ...
@@ -37,7 +37,7 @@ class Reloader:
     what runs. ``watchers`` are called with True before a reload and with False after it, ``applied`` after
     one that was not refused. Use on one event loop."""
 
-    def __init__(self, path: str, config: Config, succession: Callable[[Config], Succession]) -> None:
+    def __init__(self, path: str, config: Config, succession: Callable[[Config], ConfigSuccession]) -> None:
         self.watchers: list[Callable[[bool], None]] = []
         self.applied: list[Callable[[], None]] = []
         self._path = path
@@ -101,20 +101,15 @@ class Reloader:
             return ReloadOutcome(errors=tuple(f"{name}: a change needs a restart" for name in fixed))
         found = differences(self._config, config)
         succession = self._succession(config)
+        errors = await prepared(succession)
+        if errors:
+            return ReloadOutcome(errors=errors)
         try:
-            await succession.prepare()
-        except ReloadRefusedError as error:
-            await succession.abort()
-            return ReloadOutcome(errors=error.reasons)
-        except (OSError, LoadError, ValueError) as error:
-            await succession.abort()
-            return ReloadOutcome(errors=(str(_reason(error)),))
+            await succession.commit()
+            await succession.finish()
         except Exception:
-            await succession.abort()
             _log.exception("unexpected error", extra={"facts": {"file": self._path}})
-            return ReloadOutcome(errors=("unexpected error; the log has the details",))
-        await succession.commit()
-        await succession.finish()
+            return ReloadOutcome(errors=("unexpected error after the swap had begun: restart the server",))
         succession.describe(found)
         self._config = config
         for each in self.applied:
@@ -131,6 +126,23 @@ class Reloader:
         self._retiring.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
             _log.error("replaced part not freed", exc_info=failure)
+
+
+async def prepared(succession: ConfigSuccession) -> tuple[str, ...]:
+    """Prepare ``succession``. Returns the reasons if that failed; then it is aborted."""
+    errors: tuple[str, ...]
+    try:
+        await succession.prepare()
+        return ()
+    except ReloadRefusedError as error:
+        errors = error.reasons
+    except (OSError, LoadError, ValueError) as error:
+        errors = (_reason(error),)
+    except Exception:
+        _log.exception("unexpected error")
+        errors = ("unexpected error; the log has the details",)
+    await succession.abort()
+    return errors
 
 
 def _reason(error: Exception) -> str:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from interlingua.protocols.transport.listener import Listener
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.known_models import Freeing
 from interlingua.translator.access.build import authenticator_of, client_limits
@@ -15,6 +16,7 @@ from interlingua.translator.config.options import Config
 from interlingua.translator.config.server import ServerOptions
 from interlingua.translator.listening import Listening
 from interlingua.translator.logs import setup as logs
+from interlingua.translator.recording.begin import begin_recordings
 from interlingua.translator.reload.differences import Differences
 from interlingua.translator.reload.listeners import ListenerSuccession
 from interlingua.translator.reload.models import ModelSuccession
@@ -29,18 +31,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class RunningServer:
-    """What serves now, which a reload replaces; the listeners ``leaving`` answer what is left."""
+    """What serves now, which a reload replaces; the listeners ``leaving`` answer what is left. ``examines``:
+    this process logs what is odd about routes."""
 
     assembly: Assembly
     listening: Sequence[Listening] = ()
     leaving: list[Listening] = field(default_factory=list)
+    examines: bool = True
 
 
 class ServerSuccession:
     """The successor of what ``running`` has, for ``config``. Call :meth:`prepare`, then :meth:`commit` and
     :meth:`finish`, or :meth:`abort`; ``retire`` at last."""
 
-    def __init__(self, running: RunningServer, config: Config) -> None:
+    def __init__(self, running: RunningServer, config: Config, places: Sequence[Listener] = ()) -> None:
         self._running = running
         self._before = before = running.assembly
         self._known = dict(before.service.catalog.models)
@@ -50,7 +54,7 @@ class ServerSuccession:
             config, before.service, before.models, before.load, before.clients, exporter=before.exporter
         )
         self.traffic = TrafficSuccession(before.config, config, before.service.router.routes, before.tap)
-        self.listeners = ListenerSuccession(running.listening, before.config, self.assembly)
+        self.listeners = ListenerSuccession(running.listening, before.config, self.assembly, places)
         self._freeing: list[Freeing] = []
 
     async def prepare(self) -> None:
@@ -61,6 +65,9 @@ class ServerSuccession:
         await self.models.prepare_remote(before.config)
         if isinstance(catalog, ModelCatalog):
             await self.models.prepare_local(before.config, catalog)
+        server = self.assembly.config.server
+        if server.shares_files and not server.several_processes:
+            begin_recordings(self.assembly.config, before.config)
         await self.traffic.prepare(catalog)
 
     async def commit(self) -> None:
@@ -77,6 +84,7 @@ class ServerSuccession:
     async def finish(self) -> None:
         """Forget what is removed."""
         assembly, tap = self.assembly, self._before.tap
+        self.listeners.leave()
         self._freeing += self.models.finish()
         assembly.models = await self.models.succeed(self._before.config)
         service = assembly.service
@@ -84,7 +92,7 @@ class ServerSuccession:
         assembly.observe(self.traffic.mirrors, self.traffic.tap)
         if self._before.examiner is not None:
             await self._before.examiner.stop()
-        if assembly.examiner is not None:
+        if assembly.examiner is not None and self._running.examines:
             assembly.examiner.start()
         self._running.assembly, self._running.listening = assembly, self.listeners.now
         for each in self.listeners.fresh:

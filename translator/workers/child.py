@@ -38,14 +38,15 @@ Handle = Callable[[Any, list[int]], Any]
 @dataclass(frozen=True, slots=True)
 class WorkerOrder:
     """The first message of the supervisor: the configuration, and for a front end its ``number`` of all
-    ``front_ends``, from 0, and the bound ``addresses`` of the listeners. The runtime process has the number
-    after theirs. ``role`` names the process in the log. The server has run since ``started_ns``, a
-    ``time.monotonic_ns()``."""
+    ``front_ends``, from 0, the bound ``addresses`` of the listeners, and the ``numbers`` of their sockets.
+    The runtime process has the number after theirs. ``role`` names the process in the log. The server has run
+    since ``started_ns``, a ``time.monotonic_ns()``."""
 
     config: Config
     number: int = 0
     front_ends: int = 1
     addresses: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
     role: str = ""
     started_ns: int = field(default_factory=time.monotonic_ns)
 
@@ -77,13 +78,13 @@ class Child:
         self._stop: asyncio.Future[float] = self._loop.create_future()
         self.hurry: asyncio.Future[None] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._descriptors: list[int] = []
         self.handle("stop", lambda grace, _: self._stopping(grace))
 
     async def start(self) -> tuple[WorkerOrder, SharedLimits]:
         """The first message. Applies what the configuration says of every process."""
         first: asyncio.Future[WorkerOrder] = self._loop.create_future()
-        shared: list[int] = []
-        self.handle("limits", lambda _, descriptors: shared.extend(descriptors))
+        self.handle("limits", lambda _, descriptors: self._descriptors.extend(descriptors))
         self.handle("start", lambda order, _: first.set_result(order))
         order = await first
         server = order.config.server
@@ -91,14 +92,21 @@ class Child:
         logs.add_audit_file(server.audit_log)
         if server.tune_allocator:
             tune_allocator()
-        return order, SharedLimits(order.config, shared, order.number)
+        return order, self.limits(order)
+
+    def limits(self, order: WorkerOrder) -> SharedLimits:
+        """The limits of ``order``, whose descriptors have come before it."""
+        descriptors, self._descriptors = self._descriptors, []
+        return SharedLimits(order.config, descriptors, order.number)
 
     def share_upstreams(self, upstreams: Mapping[str, Upstream]) -> None:
         """Have ``upstreams`` know what those of other processes learn."""
 
         def take(found: Iterable[Notice], _: list[int]) -> None:
             for notice in found:
-                notices.take(upstreams[notice.upstream], notice)
+                # a reload may have removed the upstream
+                if notice.upstream in upstreams:
+                    notices.take(upstreams[notice.upstream], notice)
 
         for each in upstreams.values():
             notices.share(each, partial(self.send, "notice"))

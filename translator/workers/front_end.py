@@ -12,7 +12,6 @@ from typing import Any
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.handover.beats import PAGE_BYTES, Beats
 from interlingua.protocols.transport.handover.received import RemoteListener, Takeover
-from interlingua.protocols.transport.servers import Server
 from interlingua.runtime.cpus import use_cpus
 from interlingua.runtime.front_end.catalog import FrontEndCatalog
 from interlingua.runtime.ring.channel import Ends
@@ -20,11 +19,13 @@ from interlingua.schemas import InferenceError
 from interlingua.translator.admin import model_report, overview
 from interlingua.translator.admin.metrics import Family
 from interlingua.translator.assembly import Assembly, Models, assemble_around, upstream_models
-from interlingua.translator.listening import server_of, stopped
+from interlingua.translator.listening import listening_of, stopped
+from interlingua.translator.reload.server import RunningServer, ServerSuccession
 from interlingua.translator.serving.changes import StateChange, repeat
 from interlingua.translator.serving.totals import COUNTS
 from interlingua.translator.workers import child
 from interlingua.translator.workers.child import Child, WorkerOrder
+from interlingua.translator.workers.children import ChildReloads, FrontEndSuccession
 from interlingua.translator.workers.limits import SharedLimits
 from interlingua.translator.workers.placement import placed
 from interlingua.translator.workers.reports import METRICS, Kind, merge
@@ -68,7 +69,8 @@ async def _run(supervisor: Child) -> None:
         await asyncio.gather(*(each.start() for each in assembly.mirrors))
         await front_end.serve()
     finally:
-        await assembly.close()
+        await front_end.reloads.close()
+        await front_end.running.assembly.close()
 
 
 class _FrontEnd:
@@ -76,28 +78,30 @@ class _FrontEnd:
         self, supervisor: Child, order: WorkerOrder, limits: SharedLimits, assembly: Assembly
     ) -> None:
         self._supervisor = supervisor
-        self._assembly = assembly
+        # what is odd about a route is logged once
+        self.running = RunningServer(assembly, examines=order.number == 0)
+        self._order = order
         self._limits = limits
-        self._first = order.number == 0
-        self._listeners = [RemoteListener(parse_address(address)) for address in order.addresses]
-        self._servers: list[Server] = []
+        self._listeners: dict[int, RemoteListener] = {}
         self._takeover: Takeover | None = None
+        self.reloads = ChildReloads(supervisor, order, limits, self._succession)
 
     async def serve(self) -> None:
         """Serve until the supervisor ends it, then let running requests end."""
-        config = self._assembly.config
-        for options, listener in zip(config.listeners, self._listeners, strict=True):
-            server = server_of(self._assembly, options, listener)
-            await server.start()
-            self._servers.append(server)
-        self._limits.share_loads(self._assembly.loads)
-        self._limits.share_clients(self._assembly.clients)
-        bound = [listener.address for listener in self._listeners]
-        self._assembly.is_bound(zip(config.listeners, bound, strict=True))
-        # what is odd about a route is logged once
-        if self._assembly.examiner is not None and self._first:
-            self._assembly.examiner.start()
-        service, supervisor = self._assembly.service, self._supervisor
+        assembly, order = self.running.assembly, self._order
+        listening = [
+            listening_of(assembly, *each)
+            for each in zip(assembly.config.listeners, self._places(order), strict=True)
+        ]
+        for each in listening:
+            await each.start()
+        self.running.listening = listening
+        self._limits.share_loads(assembly.loads)
+        self._limits.share_clients(assembly.clients)
+        assembly.is_bound([(each.options, each.address) for each in listening])
+        if assembly.examiner is not None and self.running.examines:
+            assembly.examiner.start()
+        service, supervisor = assembly.service, self._supervisor
         supervisor.handle("report", lambda kind, _: self._report(kind))
         supervisor.handle("ready", lambda *_: overview.readiness(service))
         supervisor.handle("retire", lambda *_: self._retire())
@@ -111,12 +115,23 @@ class _FrontEnd:
         grace = await supervisor.stopped()
         if self._takeover is not None:
             self._takeover.stop()
-        supervisor.send("cut", await stopped(self._servers, grace, supervisor.hurry))
+        servers = [each.server for each in (*self.running.listening, *self.running.leaving)]
+        supervisor.send("cut", await stopped(servers, grace, supervisor.hurry))
+
+    def _places(self, order: WorkerOrder) -> list[RemoteListener]:
+        """The listeners of ``order``. One that has its number already stays."""
+        for number, address in zip(order.numbers, order.addresses, strict=True):
+            self._listeners.setdefault(number, RemoteListener(parse_address(address)))
+        return [self._listeners[number] for number in order.numbers]
+
+    def _succession(self, order: WorkerOrder, limits: SharedLimits) -> FrontEndSuccession:
+        server = ServerSuccession(self.running, order.config, self._places(order))
+        return FrontEndSuccession(server, limits, self._supervisor, self._listeners)
 
     def _number(self, _: Any, descriptors: list[int]) -> None:
         """Number requests with the counter of all front ends."""
         (descriptor,) = descriptors
-        self._assembly.service.numbers = numbers(descriptor)
+        self.running.assembly.service.numbers = numbers(descriptor)
 
     def _take(self, _: Any, descriptors: list[int]) -> None:
         """Serve what the supervisor accepts: descriptors of its socket, and of the page of beats."""
@@ -128,17 +143,17 @@ class _FrontEnd:
 
     def _retire(self) -> None:
         """Another server accepts from now on."""
-        for server in self._servers:
-            server.retire()
+        for each in self.running.listening:
+            each.server.retire()
 
     def _connections(self) -> int:
-        return sum(load.connections for load in self._assembly.loads)
+        return sum(load.connections for load in self.running.assembly.loads)
 
     async def _repeat(self, changes: list[StateChange], _: list[int]) -> None:
         """Carry out what clients have changed in other front ends."""
         for change in changes:
             try:
-                await repeat(change, self._assembly.service)
+                await repeat(change, self.running.assembly.service)
             except InferenceError as error:
                 facts = {"operation": change.operation.value, "reason": error.message}
                 _log.error("change not repeated", extra={"facts": facts})
@@ -149,8 +164,8 @@ class _FrontEnd:
         if kind == METRICS:
             return self._families()
         if group == "count":
-            return COUNTS[name].collect(self._assembly.service)
-        return await self._assembly.sources.part(name)
+            return COUNTS[name].collect(self.running.assembly.service)
+        return await self.running.assembly.sources.part(name)
 
     async def _total(self, name: str) -> Any:
         """See ``Service.total``. The supervisor queries the others."""
@@ -161,4 +176,4 @@ class _FrontEnd:
 
     def _families(self) -> list[Family]:
         """Every metric of this process."""
-        return [family for source in self._assembly.sources.metrics for family in source()]
+        return [family for source in self.running.assembly.sources.metrics for family in source()]

@@ -92,3 +92,8 @@ class SharedLimits:
             first = len(self._config.listeners)
             tables = range(first, first + _CLIENT_TABLES)
             clients.share(SharedClients(*map(self._counts.names, tables)))
+
+    def close(self) -> None:
+        """Others have taken their place, also where requests were in flight."""
+        asyncio.get_running_loop().remove_reader(self._bells.own)
+        self._bells.close()

@@ -20,6 +20,7 @@ from interlingua.translator.serving.totals import upstream_counts
 from interlingua.translator.serving.trends import Trends
 from interlingua.translator.workers import child
 from interlingua.translator.workers.child import Child
+from interlingua.translator.workers.children import ChildReloads, RunningModels, RuntimeSuccession
 from interlingua.translator.workers.placement import placed
 from interlingua.translator.workers.reports import METRICS, Kind
 
@@ -47,20 +48,29 @@ async def _run(supervisor: Child) -> None:
     limits.share_gates(found.upstreams)
     supervisor.share_upstreams(found.upstreams)
     hub = Hub(found.catalog)
+    running, reloads = RunningModels(found, config), None
     try:
         await found.catalog.warm_up()
         if found.poller is not None and found.poller.is_needed:
             found.poller.start()
         supervisor.handle("channel", lambda _, descriptors: hub.connect(Ends(*descriptors)))
         trends = Trends()
-        supervisor.handle("report", lambda kind, _: _report(kind, found, trends))
+        supervisor.handle("report", lambda kind, _: _report(kind, running.models, trends))
         log = LogBook(logs.settings(config.server.log_level), logs.apply)
         supervisor.handle("log", lambda settings, _: log.change(settings))
+        reloads = ChildReloads(
+            supervisor,
+            order,
+            limits,
+            lambda order, limits: RuntimeSuccession(running, order.config, hub, log, limits, supervisor),
+        )
         supervisor.send("ready", (list(found.catalog.models), found.catalog.names()))
         await supervisor.stopped()
     finally:
         await hub.close()
-        await found.close()
+        if reloads is not None:
+            await reloads.close()
+        await running.models.close()
 
 
 async def _report(kind: Kind, found: Models[ModelCatalog], trends: Trends) -> Any:

@@ -15,15 +15,19 @@ from interlingua.protocols.transport.listening_socket import ListeningSocket
 from interlingua.runtime.cpus import available_cpus
 from interlingua.translator.admin.connections import connection_limit
 from interlingua.translator.admin.gate import gate_of
-from interlingua.translator.admin.handler import AdminHandler
+from interlingua.translator.admin.handler import AdminAction, AdminHandler
+from interlingua.translator.admin.loading import LOADING_ACTIONS
 from interlingua.translator.compiled import is_compiled
 from interlingua.translator.config.options import Config
 from interlingua.translator.listening import tls_of
 from interlingua.translator.recording.begin import begin_recordings
 from interlingua.translator.reload.differences import binds_itself
+from interlingua.translator.reload.page import reload_page
+from interlingua.translator.reload.reloader import Reloader
 from interlingua.translator.signals import Signals
 from interlingua.translator.takeover.handover import Handover
 from interlingua.translator.takeover.socket_plan import SocketPlan
+from interlingua.translator.workers.group import GroupSuccession
 from interlingua.translator.workers.site import SupervisorSite
 from interlingua.translator.workers.supervisor import StartupError, Supervisor
 
@@ -50,6 +54,7 @@ async def serve_workers(config: Config, path: str, stop: Signals, handover: Hand
             raise StartupError(f"listener {options.listen}: engine library over grpc needs workers: 0")
     supervisor = Supervisor(config, workers_of(config))
     site = SupervisorSite(supervisor, config)
+    reloader = Reloader(path, config, partial(GroupSuccession, supervisor))
     plan = handover.plan
     async with AsyncExitStack() as stack:
         operators = _AdminAddress(config, site, plan)
@@ -62,17 +67,22 @@ async def serve_workers(config: Config, path: str, stop: Signals, handover: Hand
                 begin_recordings(config)
             await supervisor.start(plan)
             await handover.prepare(site.readiness, _failed(config, supervisor))
-            operators.show()
+            operators.show(reloader)
             await operators.open()
             supervisor.accept()
             status = _log_start(config, supervisor)
+            reloader.applied.append(lambda: site.configure(supervisor.config))
+            reloader.applied.append(lambda: operators.show(reloader))
+            reloader.watchers.append(lambda begins: handover.reloading(begins, status))
             sockets = partial(_sockets, supervisor, operators)
             await handover.serving(status, stop, sockets, site.readiness, site.live)
-            stop.reload = lambda: _log.error("reload refused", extra={"facts": {"reason": "server.workers"}})
+            stop.reload = reloader.signalled
             await stop.first
-            await _drain(config, supervisor, operators, stop, handover)
+            await reloader.stop()
+            await _drain(supervisor, operators, stop, handover)
         finally:
-            grace = 0.0 if stop.second.done() else config.server.shutdown_timeout_secs
+            await reloader.close()
+            grace = 0.0 if stop.second.done() else supervisor.config.server.shutdown_timeout_secs
             cut = await supervisor.stop(grace, stop.second)
         if cut:
             _log.warning("requests cut at shutdown", extra={"facts": {"count": cut}})
@@ -103,19 +113,13 @@ def _log_start(config: Config, supervisor: Supervisor) -> str:
     return f"serving {len(served)} of {len(known)} models"
 
 
-async def _drain(
-    config: Config,
-    supervisor: Supervisor,
-    operators: _AdminAddress,
-    stop: Signals,
-    handover: Handover,
-) -> None:
+async def _drain(supervisor: Supervisor, operators: _AdminAddress, stop: Signals, handover: Handover) -> None:
     if stop.successor is not None:
         # the server as a whole stays ready
         supervisor.retire()
         operators.retire()
     handover.stopping(stop.successor)
-    secs = config.server.drain_secs
+    secs = supervisor.config.server.drain_secs
     _log.info("stopping", extra={"facts": {"drain_secs": secs}})
     if stop.successor is None:
         await supervisor.leave()
@@ -141,6 +145,7 @@ class _AdminAddress:
             return
         self.socket = plan.admin()
         self._handler = AdminHandler(site.loading_pages(), gate_of(options, config.auth))
+        self._handler.actions = LOADING_ACTIONS
         place = Listener(parse_address(options.listen), tls=tls_of(options.tls, "http"), socket=self.socket)
         load = connection_limit(place.address, options.max_connections)
         self._server = HttpServer(self._handler, place, load=load, http2=DEFAULT_OPTIONS)
@@ -152,11 +157,12 @@ class _AdminAddress:
             address = await self._server.start()
             _log.info("admin listening", extra={"facts": {"address": str(address)}})
 
-    def show(self) -> None:
-        """Have the pages of a server whose processes have started."""
+    def show(self, reloader: Reloader) -> None:
+        """Have the pages of a server whose processes have started, and the reload of ``reloader``."""
         if self._server is not None:
             self._handler.pages = self._site.pages()
-            self._handler.actions = self._site.actions()
+            reload = AdminAction(lambda _: reload_page(reloader))
+            self._handler.actions = {**self._site.actions(), "/reload": reload}
 
     def retire(self) -> None:
         """Accept nothing more: a successor does."""

@@ -45,9 +45,13 @@ class SupervisorSite:
 
     def __init__(self, supervisor: Supervisor, config: Config) -> None:
         self._supervisor = supervisor
+        self._started = time.monotonic()
+        self.configure(config)
+
+    def configure(self, config: Config) -> None:
+        """Show the server as ``config`` has it."""
         self._stalled_after_secs = config.server.stalled_after_secs
         self._names = [name for name in REPORTS if name != "tap" or config.tap is not None]
-        self._started = time.monotonic()
 
     def loading_pages(self) -> Mapping[str, Page]:
         """Until all processes have started, by path."""

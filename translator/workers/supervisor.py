@@ -12,7 +12,7 @@ import logging
 import mmap
 import os
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -71,7 +71,7 @@ class ServerProcess:
         self.reports = LastReports()
         self._group = group
         self._module = module
-        self._order = order
+        self.order = order
         self._stopping = False
         self._starts = 0
         self._answer_secs = 0.0
@@ -85,7 +85,7 @@ class ServerProcess:
         self.process = Process(self._group.forks, self._module, self.name, self._receive, self._exited)
         for descriptors in self._group.limits.descriptors():
             self.process.control.send("limits", None, descriptors)
-        self.process.control.send("start", replace(self._order, role=self.name))
+        self.process.control.send("start", replace(self.order, role=self.name))
         self.process.control.send("notices", self._group.notices.all)
         self.begun(self.process)
 
@@ -124,6 +124,16 @@ class ServerProcess:
         finally:
             self._answer_secs = self._loop.time() - began
 
+    async def carry_out(self, kind: str, value: object, secs: float | None) -> Any:
+        """The reply of the process to a message, as :meth:`ask`; it may take ``secs``."""
+        if self.process is None or not self.ready.is_set():
+            return None
+        try:
+            async with asyncio.timeout(secs):
+                return await self.process.control.request(kind, value)
+        except (TimeoutError, ControlLostError):
+            return None
+
     async def stop(self, grace_secs: float) -> None:
         """Have it end after its running requests, ``grace_secs`` at most; kill it if it does not."""
         self._stopping = True
@@ -156,7 +166,7 @@ class ServerProcess:
         self.process = None
         self.ready.clear()
         self.reports.exited()
-        self._group.limits.exited(self._order.number)
+        self._group.limits.exited(self.order.number)
         self.ended()
         if self._stopping or self._group.failure.done():
             return
@@ -266,16 +276,16 @@ class Supervisor:
     """The processes of ``config``, with ``workers`` front ends. Use on one event loop."""
 
     def __init__(self, config: Config, workers: int) -> None:
-        self._config = config
+        self.config = config
         self.workers = workers
-        self._sockets: list[socket.socket] = []
+        self.sockets: list[socket.socket | None] = []
         self.listening: list[ListeningSocket] = []
         self.front_ends: list[FrontEnd] = []
         self.forks = ForkServer()
         self.limits = LimitsOwner(config, workers + 1)
         self.request_numbers = request_numbers.create()
         self.runtime = Runtime(config, self)
-        self.acceptor = Acceptor(self._sockets)
+        self.acceptor = Acceptor(self.sockets)
         self.changes = ChangeLog()
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._started = False
@@ -287,10 +297,10 @@ class Supervisor:
         """Bind the listeners, and start the processes. Returns when all are ready; :meth:`accept` then.
         Raises ``OSError`` for an address, ``StartupError``."""
         self.listening = [each for each in plan.listeners() if each is not None]
-        self._sockets += [each.sock for each in self.listening]
+        self.sockets += [each.sock for each in self.listening]
         addresses = tuple(str(each.address) for each in self.listening)
-        parts = enumerate(parts_of(self._config, self.workers))
-        orders = (WorkerOrder(part, number, self.workers, addresses) for number, part in parts)
+        parts, numbers = enumerate(parts_of(self.config, self.workers)), tuple(range(len(self.listening)))
+        orders = (WorkerOrder(part, number, self.workers, addresses, numbers) for number, part in parts)
         self.front_ends += [FrontEnd(order, self) for order in orders]
         self.runtime.start()
         for each in self.front_ends:
@@ -309,6 +319,26 @@ class Supervisor:
         for each in self.front_ends:
             if each.process is not None:
                 each.process.control.send("retire")
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of their sockets."""
+        return self.front_ends[0].order.numbers
+
+    def configure(self, config: Config, orders: Mapping[str, WorkerOrder], limits: LimitsOwner) -> None:
+        """Start processes by ``orders`` from now on, by the name of the process, with ``limits``."""
+        if config.server.log_level != self.config.server.log_level:
+            self._log.change(logs.settings(config.server.log_level))
+        self.config = config
+        self.limits, old = limits, self.limits
+        old.close()
+        for each in self.processes:
+            each.order = orders[each.name]
+
+    def accept_from(self, sockets: Sequence[ListeningSocket | None]) -> None:
+        """Accept from ``sockets`` instead, by number."""
+        self.sockets = [None if each is None else each.sock for each in sockets]
+        self.acceptor.change(self.sockets)
 
     def spread(self, source: ServerProcess, notice: Notice) -> None:
         """Have all others know what ``source`` has learned."""

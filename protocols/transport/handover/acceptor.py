@@ -71,10 +71,10 @@ class Receiver:
 
 
 class Acceptor:
-    """Accepts from ``sockets``; their owner closes them. ``receivers`` may be changed at any time. Use on one
-    event loop."""
+    """Accepts from ``sockets``, by number, with None for numbers that are no longer used; their owner closes
+    them. ``receivers`` may be changed at any time. Use on one event loop."""
 
-    def __init__(self, sockets: Sequence[socket.socket]) -> None:
+    def __init__(self, sockets: Sequence[socket.socket | None]) -> None:
         self.receivers: list[Receiver] = []
         self._sockets = sockets
         self._waiting: deque[tuple[int, socket.socket]] = deque()
@@ -85,8 +85,20 @@ class Acceptor:
     def start(self) -> None:
         """Accept from now on."""
         for number, sock in enumerate(self._sockets):
-            sock.setblocking(False)
-            self._loop.add_reader(sock.fileno(), self._accept, number)
+            if sock is not None:
+                sock.setblocking(False)
+                self._loop.add_reader(sock.fileno(), self._accept, number)
+
+    def change(self, sockets: Sequence[socket.socket | None]) -> None:
+        """Accept from ``sockets`` instead, after what the kernel has queued at those that are not among
+        them."""
+        for number, sock in enumerate(self._sockets):
+            if sock is not None and sock not in sockets:
+                self._accept(number)
+        self._pause()
+        self._sockets = sockets
+        if self._again is None:
+            self.start()
 
     def retire(self) -> None:
         """Accept nothing more. Connections that wait go to the first process that takes them."""
@@ -103,9 +115,11 @@ class Acceptor:
         self._waiting.clear()
 
     def _accept(self, number: int) -> None:
+        sock = self._sockets[number]
+        assert sock is not None, "its number is in use"  # noqa: S101
         for _ in range(_TURN_CONNECTIONS):
             try:
-                connection, _ = self._sockets[number].accept()
+                connection, _ = sock.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -138,7 +152,8 @@ class Acceptor:
 
     def _pause(self) -> None:
         for sock in self._sockets:
-            self._loop.remove_reader(sock.fileno())
+            if sock is not None:
+                self._loop.remove_reader(sock.fileno())
 
     def _resume(self) -> None:
         self._again = None

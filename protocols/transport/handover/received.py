@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.handover.acceptor import NUMBER
@@ -45,7 +45,7 @@ class Takeover:
     def __init__(
         self,
         sock: socket.socket,
-        listeners: Sequence[RemoteListener],
+        listeners: Sequence[RemoteListener] | Mapping[int, RemoteListener],
         beats: Beats,
         connections: Callable[[], int],
         lost: Callable[[], object],

@@ -42,6 +42,9 @@ class Gate:
         """Hold the limits together with the gates of other processes."""
         self._shared = shared
         shared.bells.add(self._let_in)
+        self._publish()
+        if self._waiting:
+            self._publish_wait()
 
     @property
     def waiting(self) -> int:

@@ -33,6 +33,10 @@ class Doorbells:
         for rung in self._rung:
             rung()
 
+    def close(self) -> None:
+        for each in (self.own, *self._others):
+            os.close(each)
+
     def ring(self, place: int) -> None:
         """Ring the bell of another process, by its place among these."""
         # a full counter rings, too

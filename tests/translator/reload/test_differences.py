@@ -1,0 +1,110 @@
+"""What differs between two configurations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from interlingua.translator.config import Config, parse
+from interlingua.translator.reload.differences import (
+    LIVE,
+    Difference,
+    conditions,
+    differences,
+    needing_restart,
+    pairs,
+)
+from interlingua.translator.reload.outcome import ReloadOutcome, lines
+
+SIGNATURE = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1]}]}
+MODEL = {"backend": "identity", "signature": {**SIGNATURE, "outputs": SIGNATURE["inputs"]}}
+HTTP = {"listen": "127.0.0.1:0", "transport": "http"}
+UPSTREAM = {"dialect": "oip", "transport": "http", "urls": ["127.0.0.1:9"]}
+
+
+def config(**sections: Any) -> Config:
+    return parse(yaml.safe_dump({"listeners": [HTTP], "models": {"m": MODEL}, **sections}))
+
+
+def found(before: Config, after: Config) -> dict[str, Difference]:
+    return {kind: each for kind, each in differences(before, after).items() if each}
+
+
+ROUTE = {"match": {"model": "a*"}, "to": "m"}
+TAP = {"path": "/tmp/never-opened.rec"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "kind", "expected"),
+    [
+        ({"models": {"n": MODEL}}, "models", Difference(["n"], ["m"])),
+        ({"upstreams": {"u": UPSTREAM}}, "upstreams", Difference(["u"])),
+        ({"routes": [ROUTE]}, "routes", Difference(["model=a*"])),
+        ({"tap": TAP}, "tap", Difference([TAP["path"]])),
+        (
+            {"server": {"max_inflight_bytes": 1}},
+            "options",
+            Difference(changed={"server.max_inflight_bytes": []}),
+        ),
+        ({"default_model": "m"}, "options", Difference(changed={"default_model": []})),
+        (
+            {"listeners": [{**HTTP, "max_connections": 7}]},
+            "listeners",
+            Difference(changed={HTTP["listen"]: ["max_connections"]}),
+        ),
+    ],
+)
+def test_each_kind_of_section(sections: dict[str, Any], kind: str, expected: Difference) -> None:
+    assert found(config(), config(**sections)) == {kind: expected}
+    assert found(config(**sections), config(**sections)) == {}
+    backwards = found(config(**sections), config())[kind]
+    assert (backwards.added, backwards.removed) == (expected.removed, expected.added)
+    assert backwards.changed.keys() == expected.changed.keys()
+
+
+def test_routes_of_equal_conditions_are_told_apart_by_number() -> None:
+    before = config(routes=[ROUTE, ROUTE])
+    after = config(routes=[ROUTE, {**ROUTE, "timeout_secs": 1.0}])
+    assert found(before, after)["routes"].changed == {"model=a* (2)": ["timeout_secs"]}
+    assert conditions(config(routes=[{"match": {}, "to": "m"}]).routes[0]) == "model=*"
+
+
+def test_listeners_of_port_0_pair_by_equality_first() -> None:
+    grpc = {**HTTP, "transport": "grpc"}
+    before = config(listeners=[HTTP, grpc]).listeners
+    assert pairs(before, config(listeners=[grpc, HTTP]).listeners) == [(1, 0), (0, 1)]
+    changed = {**HTTP, "max_connections": 7}
+    assert pairs(before, config(listeners=[grpc, changed]).listeners) == [(1, 0), (0, 1)]
+    assert pairs(before, config(listeners=[{**HTTP, "listen": "127.0.0.1:9"}]).listeners) == [
+        (None, 0),
+        (0, None),
+        (1, None),
+    ]
+
+
+def test_options_that_need_a_restart() -> None:
+    admin = {"listen": "127.0.0.1:0"}
+    assert needing_restart(config(), config(admin=admin)) == ["admin"]
+    assert needing_restart(config(admin=admin), config(admin={**admin, "hosts": ["x"]})) == ["admin.hosts"]
+    assert needing_restart(config(), config(server={"workers": 1, "max_models": 5})) == ["server.workers"]
+    library = {**HTTP, "transport": "grpc", "engine": "library"}
+    changed = {**library, "max_connections": 7}
+    assert needing_restart(config(listeners=[library]), config(listeners=[changed])) == [
+        f"listener {HTTP['listen']} with engine: library"
+    ]
+    assert type(config().server).model_fields.keys() >= LIVE
+
+
+def test_the_answer_in_words() -> None:
+    changes = {"models": Difference(["a"], ["b"], {"c": ["files"], "d": []}), "routes": Difference()}
+    outcome = ReloadOutcome(changes)
+    assert list(lines(outcome.document())) == [
+        "reloaded",
+        "models: added a, removed b, changed c (files), changed d",
+    ]
+    assert outcome.facts() == {"models": "added a, removed b, changed c (files), changed d"}
+    assert list(lines(ReloadOutcome().document())) == ["reloaded; nothing has changed"]
+    refused = ReloadOutcome(errors=("one", "two"))
+    assert list(lines(refused.document())) == ["refused; everything is as it was", "one", "two"]
