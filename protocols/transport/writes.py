@@ -16,6 +16,10 @@ from interlingua.protocols.wire import Buffer
 JOINED_BYTES = 1 << 16
 """Up to this size, copying pieces into one costs less than a gathering write."""
 
+_SLICE_BYTES = 1 << 16
+"""How much is written over TLS at once: OpenSSL encrypts it into a buffer that grows by copying, and
+everything then passes through the processor's cache."""
+
 _FLUSHED_BYTES = 1 << 19
 """From this size on, pieces are not held back: the transport says when its buffer is full."""
 
@@ -26,6 +30,9 @@ def write_pieces(transport: asyncio.WriteTransport, pieces: Sequence[Buffer], si
     if size <= JOINED_BYTES:
         transport.write(b"".join(pieces))
         return
+    if transport.get_extra_info("sslcontext") is not None:
+        _write_slices(transport, pieces)
+        return
     if not isinstance(transport, asyncio.Transport):
         # uvloop's own: single writes would each go out when they pass the high-water mark
         transport.writelines(pieces)
@@ -33,6 +40,26 @@ def write_pieces(transport: asyncio.WriteTransport, pieces: Sequence[Buffer], si
     # asyncio's writelines joins before Python 3.12, and forgets to pause before 3.12.9 and 3.13.2
     for piece in pieces:
         transport.write(piece)
+
+
+def _write_slices(transport: asyncio.WriteTransport, pieces: Sequence[Buffer]) -> None:
+    """Write ``pieces`` over TLS: small ones joined, large ones in slices."""
+    held: list[Buffer] = []
+    size = 0
+    for piece in pieces:
+        large = len(piece) >= _SLICE_BYTES
+        if not large:
+            held.append(piece)
+            size += len(piece)
+        if held and (large or size >= _SLICE_BYTES):
+            transport.write(b"".join(held))
+            held, size = [], 0
+        if large:
+            whole = memoryview(piece)
+            for start in range(0, len(whole), _SLICE_BYTES):
+                transport.write(whole[start : start + _SLICE_BYTES])
+    if held:
+        transport.write(b"".join(held))
 
 
 class WriteBatch:

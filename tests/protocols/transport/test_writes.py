@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import ssl
 from typing import cast
 
 import pytest
 
-from interlingua.protocols.transport.writes import WriteBatch
+from interlingua.protocols.transport.writes import WriteBatch, write_pieces
+from tests.e2e.daemon import ROOT
 
 
 class _Peer(asyncio.Protocol):
@@ -41,6 +44,31 @@ async def test_pieces_leave_in_order_and_together() -> None:
         transport.close()
         batch.write(b"late")
         await asyncio.sleep(0)
+
+
+async def test_large_messages_over_tls_come_whole() -> None:
+    loop = asyncio.get_running_loop()
+    files = ROOT / "examples" / "tls"
+    server, client = (
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
+        ssl.create_default_context(cafile=files / "localhost.pem"),
+    )
+    server.load_cert_chain(files / "localhost.pem", files / "localhost.key")
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    (transport, _), (reader, writer) = await asyncio.gather(
+        loop.connect_accepted_socket(_Peer, ours, ssl=server),
+        asyncio.open_connection(sock=theirs, ssl=client, server_hostname="localhost"),
+    )
+    pieces = [os.urandom(size) for size in (9, 16_384, 9, 300_000, 100, 65_536, 65_535, 1, 1 << 20, 3)]
+    write_pieces(
+        cast("asyncio.Transport", transport), [memoryview(each) for each in pieces], sum(map(len, pieces))
+    )
+    async with asyncio.timeout(20):
+        assert await reader.readexactly(sum(map(len, pieces))) == b"".join(pieces)
+    for each in (transport, writer):
+        each.close()
+    await asyncio.sleep(0.01)
 
 
 async def test_a_full_socket_pauses_the_protocol() -> None:
