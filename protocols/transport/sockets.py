@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import select
 import socket
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -20,6 +22,10 @@ BACKLOG = 65535
 """How many connections the kernel queues until they are accepted. It caps this at the system's maximum
 (net.core.somaxconn on Linux, listen(2)). An event loop that serves a listening socket calls listen again, so
 the value must go there too."""
+
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_log = logging.getLogger(__name__)
 
 
 def listen(address: Address, kind: int = socket.SOCK_STREAM) -> socket.socket:
@@ -78,6 +84,23 @@ def claim(address: Address, kind: int = socket.SOCK_STREAM) -> None:
             path.unlink(missing_ok=True)
             return
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def accepted(sock: socket.socket, most: int, wait: Callable[[], object]) -> Iterator[socket.socket]:
+    """The connections that wait at the listening socket ``sock``, ``most`` of them. Calls ``wait`` if no file
+    descriptor is free: the others wait in the kernel."""
+    for _ in range(most):
+        try:
+            connection, _ = sock.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            if error.errno not in _NO_DESCRIPTOR:
+                raise
+            _log.error("connection not accepted", extra={"facts": {"reason": error.strerror}})
+            wait()
+            return
+        yield connection
 
 
 def send_at_once(transport: asyncio.BaseTransport) -> None:

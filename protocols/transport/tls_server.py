@@ -7,7 +7,6 @@ any of it.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from interlingua.protocols.transport.proxy_protocol import (
     ProxyHeaderError,
     read_proxy_header,
 )
-from interlingua.protocols.transport.sockets import client_host, set_client
+from interlingua.protocols.transport.sockets import accepted, client_host, set_client
 from interlingua.protocols.transport.tls import ServerTls, TlsContext, reason
 
 HANDSHAKE_SECS = 15.0
@@ -35,8 +34,6 @@ _TURN_CONNECTIONS = 16
 
 _AGAIN_SECS = 0.01
 """When to look again: for the rest of a proxy's header, or for a free descriptor."""
-
-_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _log = logging.getLogger(__name__)
 
@@ -116,20 +113,11 @@ class TlsServer:
 
     def _take(self) -> None:
         assert self._sock is not None, "it listens"  # noqa: S101
-        for _ in range(_TURN_CONNECTIONS):
-            if len(self._tasks) >= MAX_HANDSHAKES:
-                self._wait()
-                return
-            try:
-                connection, _ = self._sock.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in _NO_DESCRIPTOR:
-                    raise
-                _log.error("connection not accepted", extra={"facts": {"reason": error.strerror}})
-                self._wait()
-                return
+        free = MAX_HANDSHAKES - len(self._tasks)
+        if free <= 0:
+            self._wait()
+            return
+        for connection in accepted(self._sock, min(free, _TURN_CONNECTIONS), self._wait):
             task = self._loop.create_task(self.serve(connection))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

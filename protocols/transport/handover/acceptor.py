@@ -9,14 +9,13 @@ fewest, among those whose event loops turn.
 from __future__ import annotations
 
 import asyncio
-import errno
-import logging
 import socket
 from collections import deque
 from collections.abc import Sequence
 from struct import Struct
 
 from interlingua.protocols.transport.handover.beats import Beats
+from interlingua.protocols.transport.sockets import accepted
 
 NUMBER = Struct("<I")
 """What comes with a connection: the number of its listening socket."""
@@ -30,10 +29,6 @@ _TURN_CONNECTIONS = 32
 
 _AGAIN_SECS = 0.01
 """When to try again: no process takes a connection, or no descriptor is free."""
-
-_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-_log = logging.getLogger(__name__)
 
 
 class Receiver:
@@ -117,17 +112,7 @@ class Acceptor:
     def _accept(self, number: int) -> None:
         sock = self._sockets[number]
         assert sock is not None, "its number is in use"  # noqa: S101
-        for _ in range(_TURN_CONNECTIONS):
-            try:
-                connection, _ = sock.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in _NO_DESCRIPTOR:
-                    raise
-                _log.error("connection not accepted", extra={"facts": {"reason": error.strerror}})
-                self._wait()
-                return
+        for connection in accepted(sock, _TURN_CONNECTIONS, self._wait):
             self._waiting.append((number, connection))
             self._hand_over()
             if self._waiting:
