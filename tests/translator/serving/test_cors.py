@@ -9,10 +9,10 @@ import pytest
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import Context, ErrorCode, InferenceError, ServerMetadata
-from interlingua.translator import logs
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.grants import read_grants
 from interlingua.translator.config import ConfigError, parse
+from interlingua.translator.logs import setup as logs
 from interlingua.translator.serving.cors import CorsPolicy
 from interlingua.translator.serving.operations import Service
 from interlingua.translator.serving.pipeline import Pipeline
