@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import pytest
 import requests
 import tritonclient.grpc as triton_grpc
 
+from tests.certificates import Authority
 from tests.e2e.daemon import WAIT_SECS, eventually
 from tests.e2e.reloading import Reloaded, infer, reloaded
+from tests.e2e.test_lifecycle import slow_model
 from tests.e2e.test_reload import write_model
 from tests.ports import free_port
 
@@ -193,6 +196,28 @@ def test_upstreams_and_routes_stay_with_their_counts(tmp_path: Path) -> None:
             assert infer(address, "far").status_code == 404
 
 
+def test_requests_in_flight_end_as_they_began(tmp_path: Path) -> None:
+    slow = {"backend": "onnxruntime", "path": str(slow_model(tmp_path)), "instances": 2}
+    second = {**HTTP, "listen": f"127.0.0.1:{free_port()}"}
+    with reloaded(tmp_path, config(models={"slow": slow, "one": LOCAL}, listeners=[HTTP, second])) as server:
+        body = {"inputs": [{"name": "TURNS", "datatype": "INT64", "shape": [], "data": [1_500_000]}]}
+
+        def count(address: str) -> requests.Response:
+            return requests.post(f"http://{address}/v2/models/slow/infer", json=body, timeout=WAIT_SECS)
+
+        with ThreadPoolExecutor() as pool:
+            running = [pool.submit(count, each) for each in (server.daemon.addresses[0], second["listen"])]
+            server.daemon.until_in_flight(2)
+            found = server.reload(models={"one": LOCAL}, listeners=[HTTP])
+            assert (found["models"]["removed"], found["listeners"]["removed"]) == (
+                ["slow"],
+                [second["listen"]],
+            )
+            assert not any(each.done() for each in running)
+            assert count(server.daemon.addresses[0]).status_code == 404
+            assert [each.result().status_code for each in running] == [200, 200]
+
+
 def test_files_of_repositories_decide(tmp_path: Path) -> None:
     repository = tmp_path / "models"
     for name in ("plain", "fleeting"):
@@ -227,19 +252,22 @@ def test_files_of_repositories_decide(tmp_path: Path) -> None:
 
 
 def test_the_command_finds_the_daemon(tmp_path: Path) -> None:
-    port = free_port()
-    with reloaded(tmp_path, config(admin={"listen": f"127.0.0.1:{port}"})) as server:
+    port, authority = free_port(), Authority(tmp_path / "ca")
+    issued = authority.issue("localhost", "127.0.0.1")
+    tls = {"cert": issued.cert, "key": issued.key}
+    with reloaded(tmp_path, config(admin={"listen": f"127.0.0.1:{port}", "tls": tls})) as server:
         server.write(models={"one": LOCAL, "two": LOCAL}, server={"name": "renamed"})
         done = server.command("-c", str(server.path))
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == "reloaded\nmodels: added two\noptions: changed server.name\n"
-        url = f"http://127.0.0.1:{port}"
-        assert server.command("--admin", url).stdout == "reloaded; nothing has changed\n"
+        url = f"https://127.0.0.1:{port}"
+        trusting = ("--admin", url, "--ca", authority.ca)
+        assert server.command(*trusting).stdout == "reloaded; nothing has changed\n"
         server.write(models={"one": {"backend": "identiti"}})
-        done = server.command("--admin", url, "--json")
+        done = server.command(*trusting, "--json")
         assert done.returncode == 1
         assert json.loads(done.stdout)["reloaded"] is False
-        done = server.command("--admin", url)
+        done = server.command(*trusting)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("refused; everything is as it was\n")
         assert "did you mean 'identity'?" in done.stderr
@@ -249,13 +277,15 @@ def test_the_command_finds_the_daemon(tmp_path: Path) -> None:
 
 
 def test_a_hangup_reloads(tmp_path: Path) -> None:
-    with reloaded(tmp_path, config()) as server:
+    with reloaded(tmp_path, config(admin={"listen": f"unix:{tmp_path}/admin.sock"})) as server:
         (address,) = server.daemon.addresses
         server.write(models={"two": LOCAL})
         server.daemon.process.send_signal(signal.SIGHUP)
         assert server.daemon.until("configuration reloaded")["models"] == "added two, removed one"
         assert infer(address, "two").status_code == 200
         assert infer(address, "one").status_code == 404
+        done = server.command("-c", str(server.path))
+        assert (done.returncode, done.stdout) == (0, "reloaded; nothing has changed\n")
 
 
 def test_only_permitted_callers_reload(tmp_path: Path) -> None:
