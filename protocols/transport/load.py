@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import cast
+from typing import NamedTuple, cast
 
 from interlingua.protocols.shared_counts import SharedCount, SharedNames
 from interlingua.protocols.transport.descriptors import UNLIMITED
@@ -32,6 +33,22 @@ DESCRIPTORS = "descriptors"
 _log = logging.getLogger(__name__)
 
 
+class RefusedRequest(NamedTuple):
+    """A request that a transport refuses by itself: no handler sees it. ``name`` is its method, empty if that
+    is unknown, ``status`` that of the transport, ``size`` that of its message."""
+
+    transport: str
+    name: str
+    peer: str
+    status: int | str
+    error: InferenceError
+    size: int = 0
+
+
+def _unrecorded(refused: RefusedRequest) -> None:
+    """A listener without an access log."""
+
+
 class Load:
     """Requests in flight and the bytes of their bodies: of a listener, or of all together. Their owners add
     and subtract. ``allocate`` gets memory for large bodies."""
@@ -49,6 +66,7 @@ class ListenerLoad(Load):
     """The load of one listener, a part of ``total``. ``protocols`` counts its open connections by protocol,
     ``any`` before that is known. ``refused`` counts what was refused by reason: the name
     of the option, or ``descriptors`` for connections whose file descriptor is ``ceiling`` or above.
+    ``record`` takes the requests that the transport refuses by itself.
     ``evicts``: above ``max_connections`` the oldest connection is closed instead of the new one."""
 
     __slots__ = (
@@ -63,6 +81,7 @@ class ListenerLoad(Load):
         "max_connections",
         "max_connections_per_address",
         "protocols",
+        "record",
         "refused",
         "total",
     )
@@ -89,6 +108,7 @@ class ListenerLoad(Load):
         self.allocate = self.total.allocate
         self.protocols: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        self.record: Callable[[RefusedRequest], None] = _unrecorded
         self._addresses: Counter[str] = Counter()
         self._ceiling = ceiling
         self._hosts: dict[asyncio.BaseTransport, str] = {}

@@ -12,6 +12,7 @@ from typing import Literal
 
 from interlingua.protocols.dialect import Binding, GrpcEndpoint
 from interlingua.protocols.reflection import REFLECTION_METHODS, Reflection
+from interlingua.protocols.transport.grpc.messages import MessageError
 from interlingua.protocols.transport.load import SMALL_BYTES
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import ErrorCode, InferenceError, Operation
@@ -109,13 +110,15 @@ class GrpcPipeline(TransportPipeline):
                     yield with_request_id(answer, call.metadata)
                     if answer.code:
                         break
+        except MessageError as refused:
+            self._end_stream(call, totals, refused.error())
+            raise
         except BaseException as failure:
             self._end_stream(call, totals, error_of(failure))
             raise
         self._end_stream(call, totals, totals.failure if totals.last.code else None)
 
     def _begin_stream(self, call: GrpcRequest) -> _StreamTotals:
-        self._processor.service.number(call.context)
         call.context.began = time.monotonic_ns()
         return _StreamTotals()
 

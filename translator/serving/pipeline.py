@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interlingua.protocols.dialect import Binding
-from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.protocols.transport.load import ListenerLoad, RefusedRequest
+from interlingua.schemas import Context
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.clients import Clients
+from interlingua.translator.serving.access_log import RequestOutcome, Size
 from interlingua.translator.serving.cors import CorsHandler, CorsPolicy
 from interlingua.translator.serving.handler import BrpcPipeline, FramedPipeline, Handling, Metrics
 from interlingua.translator.serving.handler_grpc import GrpcPipeline
@@ -65,6 +67,7 @@ class Pipeline:
             )
             for binding in bindings
         }
+        self.load.record = self._record
         self._processor = processor = RequestProcessor(
             service,
             listener,
@@ -96,3 +99,10 @@ class Pipeline:
         self.authorization = successor.authorization
         self._processor.follow(successor._processor)
         self.load.limit_as(successor.load)
+
+    def _record(self, refused: RefusedRequest) -> None:
+        """Add a request that the transport has refused to the access log."""
+        place = {"listener": self.load.listener, "transport": refused.transport}
+        error, context = refused.error, Context(peer=refused.peer)
+        outcome = RequestOutcome(refused.status, error.code, error.message)
+        self.service.access.add(place, refused.name, context, outcome, Size(refused.size, 0))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
-from interlingua.protocols.brpc_status import BrpcStatus, disguised, unparsable
+from interlingua.protocols.brpc_status import ERROR_CODES, BrpcStatus, disguised, unparsable
 from interlingua.protocols.content_coding import SHORT_BYTES, most_inflated
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.backlog import Backlog
@@ -36,7 +36,7 @@ from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.http.engine import Settings
 from interlingua.protocols.transport.http.native import NativeEngine
 from interlingua.protocols.transport.listener import ConnectionSet, Listener, listener_at
-from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad
+from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad, RefusedRequest
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
@@ -318,6 +318,7 @@ class _Connection(SharedReceiver):
         request = BrpcRequest(meta.service or "", meta.method, payload, context, compression, len(payload))
         refusal = self._refusal(request) or self._unpack(request, meta)
         if refusal is not None:
+            self._record(request, refusal)
             self._fail(meta.correlation_id, refusal)
             return
         size = max(frame.size, len(request.message))
@@ -333,6 +334,12 @@ class _Connection(SharedReceiver):
         self._backlog.requests += 1
         self._backlog.size += size
         task.add_done_callback(partial(self._ended, size))
+
+    def _record(self, request: BrpcRequest, refusal: BrpcAnswer) -> None:
+        error = InferenceError(ERROR_CODES.get(refusal.code, ErrorCode.INTERNAL), refusal.text)
+        name = f"{request.service}/{request.method}"
+        refused = RefusedRequest("brpc", name, self._peer, refusal.code, error, request.size)
+        self._server.connections.load.record(refused)
 
     def _refusal(self, request: BrpcRequest) -> BrpcAnswer | None:
         """Why a call is not even looked into."""

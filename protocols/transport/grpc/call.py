@@ -44,7 +44,7 @@ from interlingua.protocols.transport.h2.flood import SMALL_BYTES
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.load import SMALL_BYTES as SMALL_BODY_BYTES
-from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
+from interlingua.protocols.transport.load import BodyLoad, ListenerLoad, RefusedRequest
 from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.transport.turns import TURN_MESSAGES, next_turn
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, Headers
@@ -242,7 +242,7 @@ class UnaryCall(GrpcCall):
                     self.connection.message_ended(self)
                 return
         except MessageError as error:
-            self.end(self._refusal(error))
+            self._refuse(error)
             return
         if self.sink is not None and not self._hold(self.sink.filled):
             return
@@ -250,6 +250,14 @@ class UnaryCall(GrpcCall):
             self.end(GrpcAnswer(code=INTERNAL, details="the message of the call is cut short"))
         elif ended:
             self.end(GrpcAnswer(code=UNIMPLEMENTED, details="a unary call has one message, not none"))
+
+    def _refuse(self, error: MessageError) -> None:
+        """End the call, whose message cannot be taken."""
+        answer = self._refusal(error)
+        status = "RESOURCE_EXHAUSTED" if answer.code == RESOURCE_EXHAUSTED else "INTERNAL"
+        host, method = self._host, self._headers.method
+        host.load.record(RefusedRequest("grpc", method, host.peer, status, error.error(), error.size or 0))
+        self.end(answer)
 
     async def _run(self, request: GrpcRequest) -> None:
         self._working = True

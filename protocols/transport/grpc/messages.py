@@ -54,6 +54,11 @@ class MessageError(Exception):
         self.size = size
         self.fault = fault
 
+    def error(self) -> InferenceError:
+        """The same as an error of a request."""
+        code = ErrorCode.TOO_LARGE if self.code == RESOURCE_EXHAUSTED else ErrorCode.MALFORMED
+        return self.fault or InferenceError(code, self.details)
+
 
 class CompressedMessage:
     """A message that is not decompressed yet: that may take long."""

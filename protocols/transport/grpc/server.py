@@ -28,7 +28,7 @@ from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.http.exchange import HttpExchange
 from interlingua.protocols.transport.listener import ConnectionSet, Listener, listener_at
-from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.protocols.transport.load import ListenerLoad, RefusedRequest
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, client_name, half_closes, send_at_once
 from interlingua.protocols.transport.stall import StallWatch
@@ -36,6 +36,7 @@ from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Sweep, Ti
 from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, HttpHandler
+from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 _GOODBYE_SECS = 1.0
@@ -300,6 +301,11 @@ class _Connection(SharedReceiver):
             return HttpExchange(self, http, connection, number, headers, ended)
         assert isinstance(headers, CallHeaders), "HTTP has a handler"  # noqa: S101
         if headers.refusal:
+            unknown = headers.refusal is _UNKNOWN_METHOD
+            code = ErrorCode.UNSUPPORTED if unknown else ErrorCode.MALFORMED
+            error = InferenceError(code, "Method not found!" if unknown else "the headers are refused")
+            status = "UNIMPLEMENTED" if unknown else "UNKNOWN"
+            self.load.record(RefusedRequest("grpc", headers.method, self.peer, status, error))
             connection.sender.refuse(number, headers.refusal, ended)
             return None
         return (StreamCall if headers.streaming else UnaryCall)(self, connection, number, headers, ended)

@@ -30,11 +30,11 @@ from interlingua.protocols.transport.http1.answer import text_answer
 from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD
 from interlingua.protocols.transport.listener import ConnectionSet
-from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad
+from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, RefusedRequest
 from interlingua.protocols.transport.sockets import client_host, half_closes, has_gone, send_at_once
 from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn
 from interlingua.protocols.wire import NO_PARAMS, WHOLE, HttpAnswer, HttpRequest, parts_of
-from interlingua.schemas import CancelToken, Context, InferenceError
+from interlingua.schemas import CancelToken, Context, ErrorCode, InferenceError
 
 _COMPLETE = (ANSWERING, UNREAD)
 """In these states the task has a request to answer."""
@@ -204,6 +204,9 @@ class HttpConnection(BodyReceiver):
             hand_over(self._transport, self._http2(), first)
             return
         answer = text_answer(error.status, str(error))
+        malformed = InferenceError(ErrorCode.MALFORMED, str(error))
+        settings = self._settings
+        settings.load.record(RefusedRequest("http", "", self._peer, error.status, malformed, len(first)))
         self._reader.refuse()
         self._writer.whole(answer, parts_of(answer), 1, keep_alive=False, bodiless=False)
         self._end()

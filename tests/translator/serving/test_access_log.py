@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import time
@@ -21,7 +22,7 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address, parse_url
 from interlingua.protocols.transport.allowance import Allowance
 from interlingua.protocols.transport.clients import client_of
-from interlingua.protocols.wire import GrpcRequest
+from interlingua.protocols.wire import BrpcRequest, GrpcRequest
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
@@ -237,6 +238,50 @@ async def test_refusals_before_a_handler(tmp_path: Path) -> None:
             assert (record["status"], record["code"], record["transport"]) == (status, code, "http")
             assert record["request"] == " ".join(head.split()[:2]).partition("?")[0]
     assert "s3cr3t" not in (tmp_path / "access.log").read_text()
+
+
+async def test_refusals_of_a_transport(tmp_path: Path) -> None:
+    """What no handler sees: malformed input, unknown methods and services, messages above a limit."""
+    async with running(tmp_path / "access.log", "errors", models={"near": IDENTITY}) as near:
+        address = near.addresses["http"]
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(b"no request\r\n\r\n")
+        assert b" 501 " in await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        (malformed,) = await near.new()
+        assert (malformed["transport"], malformed["status"], malformed["code"]) == ("http", 501, "MALFORMED")
+        grpc = client_of("grpc")(parse_url(str(near.addresses["grpc"]), "grpc"))
+        brpc = client_of("brpc")(parse_url(str(near.addresses["brpc"]), "brpc"))
+        try:
+            await grpc.send(GrpcRequest("/no.Service/Method", b"", context=Context()))
+            (unknown,) = await near.new()
+            with pytest.raises(InferenceError):
+                await brpc.send(BrpcRequest("no.Service", "Method", b""))
+            (absent,) = await near.new()
+        finally:
+            await grpc.close()
+            await brpc.close()
+    assert (unknown["transport"], unknown["request"]) == ("grpc", "/no.Service/Method")
+    assert (unknown["status"], unknown["code"]) == ("UNIMPLEMENTED", "UNSUPPORTED")
+    assert (absent["transport"], absent["request"]) == ("brpc", "no.Service/Method")
+    assert (absent["status"], absent["code"]) == (1002, "UNSUPPORTED")
+    assert all(each["peer"] and each["listener"] == "127.0.0.1:0" for each in (malformed, unknown, absent))
+
+
+async def test_clients_have_their_names(tmp_path: Path) -> None:
+    """The identity is in the record, and never the secret."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"ann: sha256:{hashlib.sha256(b's3cr3t').hexdigest()}\n")
+    auth = {"tokens": str(tokens)}
+    path = tmp_path / "access.log"
+    async with running(path, "all", models={"near": IDENTITY}, auth=auth) as near:
+        for token, status, code in (("s3cr3t", 200, "OK"), ("s3cr3tt", 401, "UNAUTHENTICATED")):
+            head = f"GET /v2 HTTP/1.1\r\nauthorization: Bearer {token}"
+            assert f" {status} ".encode() in (await http(near, head)).split(b"\r\n")[0]
+            (record,) = await near.new()
+            assert (record["status"], record["code"]) == (status, code)
+            assert record.get("identity") == ("ann" if code == "OK" else None)
+    assert "s3cr3t" not in path.read_text()
 
 
 async def test_shed_requests_are_recorded(tmp_path: Path) -> None:
