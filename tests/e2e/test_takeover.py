@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from interlingua.translator.recording.files import RecordingReader
 from tests.chaos import handovers
 from tests.e2e.daemon import WAIT_SECS, Daemon, eventually
 from tests.ports import free_port
@@ -33,6 +34,7 @@ def config(folder: Path, **more: Any) -> dict[str, Any]:
         ],
         "admin": {"listen": "127.0.0.1:0"},
         "models": {"echo": ECHO},
+        "tap": {"path": str(folder / "tap")},
         **more,
     }
 
@@ -123,9 +125,11 @@ def _broken(folder: Path) -> dict[str, Any]:
 
 
 def test_other_addresses_change_with_it(old: Daemon, tmp_path: Path) -> None:
-    """A listener that the successor lacks ends with its file; a new one opens; an inherited file stays."""
+    """A listener that the successor lacks ends; a new one opens; the file of an inherited one stays. Both processes
+    record in one file."""
     listeners = [{"listen": f"unix:{tmp_path}/http.sock", "transport": "http"}]
     listeners.append({"listen": f"unix:{tmp_path}/other.sock", "transport": "http"})
+    infer(old.addresses[0])
     new = Daemon.begin(tmp_path, config(tmp_path, listeners=listeners), "--take-over")
     try:
         new.until("took over")
@@ -139,6 +143,9 @@ def test_other_addresses_change_with_it(old: Daemon, tmp_path: Path) -> None:
     finally:
         new.kill()
     assert list(tmp_path.glob("*.sock")) == []
+    assert [path.name for path in tmp_path.glob("tap*")] == ["tap"]
+    recorded = RecordingReader(tmp_path / "tap")
+    assert len(list(recorded)) == 3 and recorded.damage == ""
 
 
 def test_a_daemon_that_does_not_run(tmp_path: Path) -> None:

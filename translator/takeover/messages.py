@@ -45,7 +45,10 @@ def send(sock: socket.socket, message: Any, descriptors: Sequence[int] = ()) -> 
 def receive(sock: socket.socket) -> tuple[Any, list[int]]:
     """The next message, and its descriptors. Raises ``ConnectionError`` at the end, ``OSError``,
     ``ValueError`` for what is no message."""
-    data, descriptors, _, _ = socket.recv_fds(sock, _MAX_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    data, descriptors, _, _ = socket.recv_fds(sock, _MAX_BYTES, MAX_DESCRIPTORS)
+    for each in descriptors:
+        # recv_fds of CPython 3.11 ignores MSG_CMSG_CLOEXEC
+        os.set_inheritable(each, False)
     if not data:
         raise ConnectionResetError("the other process has ended the hand-over")
     return orjson.loads(data), descriptors

@@ -43,12 +43,12 @@ class Predecessor:
             send(self._sock, {"version": VERSION})
             found, _ = receive(self._sock)
             if "refused" in found:
-                raise TakeoverError(f"the daemon at {path} does not hand over: {found['refused']}")
+                raise PermissionError(found["refused"])
             self.sockets = self._receive(found["sockets"])
         except (OSError, ValueError) as error:
             self._sock.close()
             reason = getattr(error, "strerror", None) or error
-            raise TakeoverError(f"no daemon to take over at {path}: {reason}") from error
+            raise TakeoverError(f"the daemon at {path} cannot be taken over: {reason}") from error
         # the files are the predecessor's until it is released
         self._removes = [bool(each["removes"]) for each in found["sockets"]]
         self.pid: int = found["pid"]
