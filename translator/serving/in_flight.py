@@ -133,7 +133,8 @@ class InFlightRequest:
             async with aclosing(items):
                 async for item in items:
                     if item[0] is not None:
-                        self.answer, begun = item[0], True
+                        # the status of a streamed answer is that of its first item
+                        self.answer, begun = self.answer or item[0], True
                         self.sent += answer_size(item[0])
                     if item[1]:
                         self._end(context.failure)

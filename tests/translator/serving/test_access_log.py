@@ -22,7 +22,7 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address, parse_url
 from interlingua.protocols.transport.allowance import Allowance
 from interlingua.protocols.transport.clients import client_of
-from interlingua.protocols.wire import BrpcRequest, GrpcRequest
+from interlingua.protocols.wire import BrpcRequest, GrpcRequest, HttpRequest
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
@@ -41,6 +41,7 @@ from interlingua.translator.config.loader import parse
 from interlingua.translator.daemon import Listening, _listen
 from interlingua.translator.logs import setup as logs
 from interlingua.translator.serving.access_log import AccessLog, RequestOutcome, Size
+from tests.translator.serving.test_request_metrics import Echo, pipeline
 
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
 IDENTITY = {"backend": "identity", "signature": {"inputs": TENSORS, "outputs": TENSORS}}
@@ -319,6 +320,57 @@ async def test_a_stream_has_a_record_as_its_messages_have(tmp_path: Path) -> Non
     assert (stream["messages"], stream["request_bytes"]) == (3, sum(map(len, sent)))
     assert stream["answers"] >= 3 and stream["status"] == "OK"
     assert stream["response_bytes"] == sum(each.size for each in answers if each.code == 0)
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "answered"),
+    [
+        (None, "OK", True),
+        (InferenceError(ErrorCode.MODEL_FAILED, "late"), "MODEL_FAILED", True),
+        (None, "CANCELLED", False),
+    ],
+)
+async def test_a_stream_over_http_has_one_record(
+    failure: Exception | None, code: str, answered: bool
+) -> None:
+    events: list[dict[str, Any]] = []
+    server = pipeline(Echo(times=3, failure=failure))
+    # the one that its endpoints have
+    log = server.service.access
+    log._write, log.mode = events.extend, "all"
+    request = HttpRequest("POST", "/v2/models/m/generate_stream", body=b'{"x": [1]}')
+    handler = server.handlers["http"]
+    assert handler.head(request) is None
+    answer = await handler.serve(request)
+    assert not events
+    sent = 0
+    if answered:
+        async for part in answer.parts:
+            sent += len(part)
+    else:  # the client disconnects
+        sent += len(await anext(answer.parts))
+        await answer.parts.aclose()
+    (event,) = written(log, events)
+    assert (event["code"], event["status"], event["operation"]) == (code, 200, "infer_stream")
+    assert event["response_bytes"] >= sent > 0
+    assert event.get("error", "") == (
+        "late" if failure else "cancelled before the answer was complete" if code == "CANCELLED" else ""
+    )
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_client_cannot_forge_a_record(form: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.set_up("info", form)
+    log = AccessLog("all")
+    hostile = "\n\r\x1b[2J\u2028\x00 12:00:00 info request"
+    context = Context(headers={"x-request-id": hostile, "x-forwarded-for": hostile}, peer="p")
+    outcome = RequestOutcome(
+        400, ErrorCode.MALFORMED, f"no model {hostile}, Authorization: Bearer s3cr3ts3cr3t"
+    )
+    log.add({}, f"GET /{hostile}", context, outcome, Size(0, 0), (None, hostile, ""))
+    log.close()
+    (line,) = capsys.readouterr().err.rstrip("\n").split("\n")
+    assert line.isprintable() and "s3cr3t" not in line
 
 
 # --- the log itself
