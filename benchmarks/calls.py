@@ -53,9 +53,9 @@ def _case(name: str) -> Case:
 
 WALKS = (
     Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 79),
-    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 103, "grpc"),
-    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 78, "http"),
-    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 137, "http"),
+    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 102, "grpc"),
+    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 77, "http"),
+    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 136, "http"),
 )
 
 

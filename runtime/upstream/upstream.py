@@ -102,7 +102,7 @@ class Upstream:
             if call.shared is not None:
                 return await self._call_shared(operation, call, call.shared, argument)
             if operation in EVERYWHERE:
-                return await self._call_everywhere(call, argument, self._bounded(context))
+                return await self._call_everywhere(call, argument, context)
             if call.unnamed:
                 argument = naming_all(argument, signature)
             try:
@@ -315,13 +315,14 @@ class Upstream:
             self._shared[shared] = SharedValue(shared.keep_secs)
         return form(await self._shared[shared].get(fetch))
 
-    async def _call_everywhere(self, call: UpstreamCall[Any, Any], argument: Any, context: Context) -> Any:
+    async def _call_everywhere(
+        self, call: UpstreamCall[Any, Any], argument: Any, context: Context | None
+    ) -> Any:
         """One of the results of all servers. Raises one of their errors after all have answered."""
 
         async def send(member: Member) -> Any:
             request, form = call.encode(argument, None)
-            request.context = context
-            self._forwarding.of_our_own(request)
+            self._prepare(request, context, forwards=False)
             return await self.offloaded(call.decode, form, await self._send(member.client, request))
 
         results = await asyncio.gather(*map(send, self.pool.members), return_exceptions=True)
@@ -342,24 +343,21 @@ class Upstream:
             )
         return call
 
-    def _prepare(self, message: Any, context: Context | None) -> None:
-        """Set the deadline and headers of ``message``."""
-        message.context = self._bounded(context)
+    def _prepare(self, message: Any, context: Context | None, *, forwards: bool = True) -> None:
+        """Set the headers of ``message``, those of the caller if it ``forwards`` them, and the earlier of the
+        caller's deadline and the upstream's limit: clients read nothing else of a context."""
+        deadline = time.monotonic() + self._timeout
+        if context is not None and context.deadline is not None and context.deadline <= deadline:
+            message.context = context
+        else:
+            if deadline - self._limit_deadline > _TICK_SECS:
+                self._limit_deadline, self._limit = deadline, Context(deadline)
+            message.context = self._limit
         forwarding = self._forwarding
-        if context is not None:
+        if context is not None and forwards:
             forwarding.of_the_caller(message, context)
         if forwarding.own:
             forwarding.of_our_own(message)
-
-    def _bounded(self, context: Context | None) -> Context:
-        """A context with the earlier of the caller's deadline and the upstream's limit: clients read nothing
-        else of it."""
-        deadline = time.monotonic() + self._timeout
-        if context is not None and context.deadline is not None and context.deadline <= deadline:
-            return context
-        if deadline - self._limit_deadline > _TICK_SECS:
-            self._limit_deadline, self._limit = deadline, Context(deadline)
-        return self._limit
 
     def offers(self, operation: Operation) -> bool:
         return operation in self._calls
