@@ -127,7 +127,8 @@ def ask(daemon: Daemon, model: str, values: list[float] = VALUES) -> None:
 
 
 @pytest.fixture(scope="module")
-def far() -> Far:
+def far(daemon_workers: int) -> Far:
+    """One for each daemon: it counts, and stays open."""
     return Far()
 
 

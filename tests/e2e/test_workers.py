@@ -89,6 +89,17 @@ class Server:
         _opened.extend(found)
         return found
 
+    def spread(self) -> list[HTTPConnection]:
+        """Connections of which each front end has two at least, and no others: one that did not turn for half a second,
+        as on a busy machine, got none in that time."""
+        eventually(lambda: not any(self.connections_of_front_ends()))
+        found: list[HTTPConnection] = []
+        while min(self.connections_of_front_ends()) < 2:
+            found += self.connections(1)
+            assert infer(found[-1], [1]) == [1]
+            assert len(found) < 1000
+        return found
+
     def kill(self, name: str) -> int:
         """Kill a process and wait until its sockets have closed; its id."""
         pid: int = self.processes()[name]["pid"]
@@ -143,9 +154,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
 
 
 def test_every_front_end_answers(server: Server) -> None:
-    connections = server.connections(8)
+    connections = server.spread()
     assert [infer(each, [1, number]) for number, each in enumerate(connections)] == [
-        [1, number] for number in range(8)
+        [1, number] for number in range(len(connections))
     ]
     counts = server.connections_of_front_ends()
     assert len(counts) == 2
@@ -156,9 +167,11 @@ def test_tls_ends_in_every_front_end(server: Server, authority: Authority) -> No
     _, _, http, grpc = server.daemon.addresses
     context = ssl.create_default_context(cafile=authority.ca)
     eventually(lambda: not any(server.connections_of_front_ends()))
-    for number in range(4):
+    number = 0
+    while number < 4 or not all(server.connections_of_front_ends()):
         _opened.append(HTTPSConnection(http, timeout=30, context=context))
         assert infer(_opened[-1], [1, number]) == [1, number]
+        number += 1
     values = np.arange(100_000, dtype=np.float32)
     given = triton.InferInput("x", values.shape, "FP32")
     given.set_data_from_numpy(values)
@@ -167,7 +180,6 @@ def test_tls_ends_in_every_front_end(server: Server, authority: Authority) -> No
             client = triton.InferenceServerClient(grpc, ssl=True, root_certificates=authority.ca)
             closing.enter_context(client)
             assert (client.infer("echo", [given]).as_numpy("y") == values).all()
-        eventually(lambda: all(server.connections_of_front_ends()))
 
 
 def test_large_tensors_pass(server: Server) -> None:
@@ -266,9 +278,7 @@ def test_requests_of_all_front_ends_have_one_counter(server: Server) -> None:
 
 
 def test_a_killed_front_end_loses_its_connections_alone(server: Server) -> None:
-    connections = server.connections(8)
-    for each in connections:
-        infer(each, [1])
+    connections = server.spread()
     pid = server.kill("front end 0")
     answers = []
     for each in connections:
@@ -277,7 +287,7 @@ def test_a_killed_front_end_loses_its_connections_alone(server: Server) -> None:
         except OSError:
             answers.append(None)
     assert all(answer in ([2], None) for answer in answers)
-    assert 2 <= answers.count([2]) <= 6
+    assert 2 <= answers.count([2]) <= len(answers) - 2
     # new ones go to the other, at once
     assert [infer(each, [3]) for each in server.connections(4)] == [[3]] * 4
     server.until_ready(pid)
@@ -296,8 +306,7 @@ def test_a_restarted_front_end_knows_what_clients_changed(server: Server) -> Non
 
 
 def test_a_frozen_front_end_gets_no_new_connections(server: Server) -> None:
-    old = server.connections(8)
-    assert [infer(each, [4]) for each in old] == [[4]] * 8
+    old = server.spread()
     pid = server.processes()["front end 0"]["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -309,12 +318,12 @@ def test_a_frozen_front_end_gets_no_new_connections(server: Server) -> None:
         # it holds up nobody
         assert time.monotonic() - began < 25
         # callers of the other notice nothing
-        pool = ThreadPoolExecutor(8)
+        pool = ThreadPoolExecutor(len(old))
         asked = [pool.submit(infer, each, [6]) for each in old]
         eventually(lambda: sum(each.done() for each in asked) >= 2)
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert [each.result() for each in asked] == [[6]] * 8
+    assert [each.result() for each in asked] == [[6]] * len(old)
     pool.shutdown()
     server.until_ready()
 
