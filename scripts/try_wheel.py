@@ -71,7 +71,7 @@ def _environment(folder: Path, wheel: Path) -> Path:
     python = folder / "environment" / "bin" / "python"
     pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     pip = (*pip, "--constraint", ROOT / "constraints.txt")
-    _run(*pip, f"{wheel}[onnx,conformance,test]")
+    _run(*pip, f"{wheel}[onnx,otlp,conformance,test]")
     # as the Makefile does: its own pins cannot be met
     _run(*pip, "--no-deps", "graphpipe")
     return python

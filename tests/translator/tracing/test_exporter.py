@@ -67,10 +67,14 @@ def test_a_trace_arrives(found: Collector) -> None:
 
 
 def test_the_environment_names_the_service(found: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Exporter(found.url, "", {}).service == "interlingua"
+    def service(stated: str) -> str:
+        exporter = Exporter(found.url, stated, {})
+        exporter.close()
+        return exporter.service
+
+    assert service("") == "interlingua"
     monkeypatch.setenv("OTEL_SERVICE_NAME", "theirs")
-    assert Exporter(found.url, "", {}).service == "theirs"
-    assert Exporter(found.url, "ours", {}).service == "ours"
+    assert (service(""), service("ours")) == ("theirs", "ours")
 
 
 def test_a_trace_without_room_is_dropped_whole(found: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
