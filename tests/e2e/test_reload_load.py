@@ -30,10 +30,20 @@ PAUSE_SECS = 0.02
 SIDE = {"listen": "127.0.0.1:0", "transport": "http"}
 
 
-def listeners() -> list[dict[str, Any]]:
-    """One of each transport."""
+OPTIONS: dict[str, dict[str, Any]] = {"tcp": {"default_model": "local"}}
+
+
+def listeners(number: int) -> list[dict[str, Any]]:
+    """One of each transport. Those over HTTP and gRPC, which can announce that a connection ends, get another server with
+    each fifth reload."""
+    announcing = {"max_elements": 300_000 + number // 5}
     return [
-        {"listen": "127.0.0.1:0", "transport": each, **({"default_model": "local"} if each == "tcp" else {})}
+        {
+            "listen": "127.0.0.1:0",
+            "transport": each,
+            **OPTIONS.get(each, {}),
+            **(announcing if each in ("http", "grpc") else {}),
+        }
         for each in TRANSPORTS
     ]
 
@@ -48,8 +58,8 @@ def changed(number: int, upstream: str, side: str) -> dict[str, Any]:
         "models": {"local": {**IDENTITY, "description": f"reload {number}"}, "far": far},
         "upstreams": {"far": urls},
         "routes": [{"match": {"model": f"r{number}"}, "to": "far"}],
-        "listeners": [*listeners(), *extra],
-        "server": {"max_inflight_requests": 10_000 + number},
+        "listeners": [*listeners(number), *extra],
+        "server": {"max_inflight_requests": 10_000 + number, "drain_secs": 0.5},
     }
 
 
@@ -57,7 +67,7 @@ def changed(number: int, upstream: str, side: str) -> dict[str, Any]:
 async def test_no_request_fails(workers: int, tmp_path: Path) -> None:
     config = {
         **changed(0, "127.0.0.1:1", ""),
-        "server": {"workers": workers},
+        "server": {"workers": workers, "drain_secs": 0.5},
         "admin": {"listen": "127.0.0.1:0"},
     }
     with reloaded(tmp_path, config) as server:

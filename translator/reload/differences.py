@@ -105,7 +105,7 @@ def pairs(
     """As :func:`paired`, by number: those ``after`` in their order, then those that are removed."""
     left = dict(enumerate(before))
     found: dict[int, int] = {}
-    for compared in (_itself, _address):
+    for compared in (_itself, _server, _address):
         for number, options in enumerate(after):
             match = next((each for each, old in left.items() if compared(old) == compared(options)), None)
             if number not in found and match is not None:
@@ -116,6 +116,10 @@ def pairs(
 
 def _itself(options: ListenerOptions) -> object:
     return options
+
+
+def _server(options: ListenerOptions) -> object:
+    return options.listen, options.transport
 
 
 def _address(options: ListenerOptions) -> object:

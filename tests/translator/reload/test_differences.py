@@ -77,6 +77,8 @@ def test_listeners_of_port_0_pair_by_equality_first() -> None:
     assert pairs(before, config(listeners=[grpc, HTTP]).listeners) == [(1, 0), (0, 1)]
     changed = {**HTTP, "max_connections": 7}
     assert pairs(before, config(listeners=[grpc, changed]).listeners) == [(1, 0), (0, 1)]
+    both = [{**grpc, "max_connections": 7}, changed]
+    assert pairs(before, config(listeners=both).listeners) == [(1, 0), (0, 1)]
     assert pairs(before, config(listeners=[{**HTTP, "listen": "127.0.0.1:9"}]).listeners) == [
         (None, 0),
         (0, None),
