@@ -220,6 +220,7 @@ async def _drain(
         assembly.service.leave()
     else:
         # the server as a whole stays ready
+        assembly.service.hand_over()
         for each in running.listening:
             each.server.retire()
         operators.retire()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from interlingua.translator.recording.files import RecordingReader
@@ -31,12 +32,17 @@ def config(folder: Path, **more: Any) -> dict[str, Any]:
         "listeners": [
             {"listen": "127.0.0.1:0", "transport": "http"},
             {"listen": f"unix:{folder}/http.sock", "transport": "http"},
+            {"listen": "127.0.0.1:0", "transport": "grpc"},
         ],
         "admin": {"listen": "127.0.0.1:0"},
         "models": {"echo": ECHO},
         "tap": {"path": str(folder / "tap")},
         **more,
     }
+
+
+SERVING = b"\x08\x01"
+"""A HealthCheckResponse."""
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -105,14 +111,14 @@ def test_a_successor_that_fails_changes_nothing(old: Daemon, tmp_path: Path) -> 
                 new.kill()
             old.until("hand-over failed")
             old.log[:] = [line for line in old.log if line["event"] != "hand-over failed"]
-            assert [infer(address) for address in old.addresses] == [1.5, 1.5]
+            assert [infer(address) for address in old.addresses[:2]] == [1.5, 1.5]
             assert readiness(old) == 200
     new = Daemon.begin(tmp_path, config(tmp_path), "--take-over")
     try:
         eventually(lambda: [line["event"] for line in old.log].count("hand-over began") == 3)
         new.process.kill()
         old.until("hand-over failed")
-        assert [infer(address) for address in old.addresses] == [1.5, 1.5]
+        assert [infer(address) for address in old.addresses[:2]] == [1.5, 1.5]
     finally:
         new.kill()
     assert old.stop() == 0
@@ -130,10 +136,16 @@ def test_other_addresses_change_with_it(old: Daemon, tmp_path: Path) -> None:
     listeners = [{"listen": f"unix:{tmp_path}/http.sock", "transport": "http"}]
     listeners.append({"listen": f"unix:{tmp_path}/other.sock", "transport": "http"})
     infer(old.addresses[0])
+    channel = grpc.insecure_channel(old.addresses[2])
+    watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
+    assert next(watch) == SERVING
     new = Daemon.begin(tmp_path, config(tmp_path, listeners=listeners), "--take-over")
     try:
         new.until("took over")
+        assert list(watch) == [], "it ends, and has never reported anything else"
+        channel.close()
         assert old.process.wait(WAIT_SECS) == 0
+        assert not [line for line in old.log if line["event"] == "requests cut at shutdown"]
         assert [infer(f"unix:{tmp_path}/{name}.sock") for name in ("http", "other")] == [1.5, 1.5]
         with pytest.raises(ConnectionRefusedError):
             infer(old.addresses[0])

@@ -74,6 +74,7 @@ class Service:
     strict_readiness: bool = True
     ready_when_empty: bool = False
     draining: bool = False
+    handed_over: bool = False
     offline: frozenset[str] = frozenset()
     offline_scope: str = ""
     listeners: tuple[ListenerAddress, ...] = ()
@@ -105,6 +106,11 @@ class Service:
 
     def leave(self) -> None:
         self.draining = True
+        self.catalog.changes.happened()
+
+    def hand_over(self) -> None:
+        """Another process serves from now on: watches end, and report nothing else."""
+        self.handed_over = True
         self.catalog.changes.happened()
 
     def switch(self, online: bool, dialect: str = EVERY_DIALECT) -> None:

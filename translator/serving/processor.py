@@ -214,11 +214,11 @@ class RequestProcessor:
         self, opened: Opened[Any], binding: Binding, context: Context
     ) -> AsyncGenerator[StreamItem[Any], None]:
         """The answer to a watched operation, now and after every change. Raises ``InferenceError``."""
-        catalog = self.service.catalog
+        service, catalog = self.service, self.service.catalog
         sent, leaving = None, False
         while not leaving:
             # read before the answer, so that the last answer includes it
-            leaving, count = self.service.draining, catalog.changes.count
+            leaving, count = service.draining or service.handed_over, catalog.changes.count
             # counted once as a request
             look = self._operate if sent is None else self._carry_out
             answer = await look(opened, binding, context)

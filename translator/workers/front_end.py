@@ -143,6 +143,7 @@ class _FrontEnd:
 
     def _retire(self) -> None:
         """Another server accepts from now on."""
+        self.running.assembly.service.hand_over()
         for each in self.running.listening:
             each.server.retire()
 
