@@ -21,7 +21,7 @@ class BodyBuffer:
     def __init__(self, length: int | None, allocate: Allocate) -> None:
         self._allocate = allocate
         self._length = length
-        self.buffer = memoryview(b"")
+        self.buffer = memoryview(bytearray())
         self.filled = self.end = 0
 
     def take(self, data: memoryview) -> None:

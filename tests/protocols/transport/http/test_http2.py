@@ -135,6 +135,13 @@ async def test_frames_cut_anywhere_padded_and_with_trailers() -> None:
         assert (await peer.answer()).body == b"abc"
 
 
+async def test_a_body_may_begin_with_an_empty_frame() -> None:
+    answer = await ask(
+        HttpEcho(), head(1), frame(DATA, 0, 1), frame(DATA, 0, 1, b"a"), frame(DATA, END_STREAM, 1)
+    )
+    assert answer.body == b"a"
+
+
 async def test_requests_of_one_connection_run_together() -> None:
     handler = HttpEcho()
     async with connected(handler) as (peer, server):
