@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from tests.e2e.daemon import WAIT_SECS, Daemon
 from tests.e2e.test_workers import SPEC, Server, closed, infer
 from tests.ports import free_port
+from tests.translator.access.credentials import token_lines
 
 __all__ = ["closed"]
 
@@ -63,7 +65,7 @@ class Slow:
         return f"127.0.0.1:{self.server.server_address[1]}"
 
 
-def config(slow: Slow) -> dict[str, Any]:
+def config(slow: Slow, tokens: Path) -> dict[str, Any]:
     limited = {
         "dialect": "oip",
         "transport": "http",
@@ -75,6 +77,10 @@ def config(slow: Slow) -> dict[str, Any]:
     return {
         "server": {"workers": 2, "shutdown_timeout_secs": 10},
         "admin": {"listen": "127.0.0.1:0"},
+        "auth": {
+            "tokens": str(tokens),
+            "limits": {"ann": {"max_requests": 2}, "bob": {"requests_per_sec": 4.0}},
+        },
         "listeners": [
             {"listen": "127.0.0.1:0", "transport": "http"},
             {"listen": "127.0.0.1:0", "transport": "http", "max_connections": 5},
@@ -106,7 +112,9 @@ def slow() -> Iterator[Slow]:
 
 @pytest.fixture(scope="module")
 def server(slow: Slow, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    daemon = Daemon.start(tmp_path_factory.mktemp("limits"), config(slow))
+    folder = tmp_path_factory.mktemp("limits")
+    (folder / "tokens").write_text(token_lines(ann="a", bob="b"))
+    daemon = Daemon.start(folder, config(slow, folder / "tokens"))
     try:
         yield Server(daemon)
         assert daemon.stop() == 0
@@ -241,3 +249,35 @@ def has_ended(connection: socket.socket) -> bool:
         return False
     except ConnectionError:
         return True
+
+
+def statuses(connection: HTTPConnection, token: str, count: int) -> list[int]:
+    """The statuses of ``count`` requests of a client."""
+    found = []
+    body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]})
+    for _ in range(count):
+        connection.request("POST", "/v2/models/slow/infer", body, {"x-api-key": token})
+        answer = connection.getresponse()
+        answer.read()
+        found.append(answer.status)
+    return found
+
+
+def test_clients_are_limited_in_all_together(server: Server, slow: Slow) -> None:
+    connections = server.connections(8)
+    slow.most = 0
+    with ThreadPoolExecutor(8) as pool:
+        of_ann = [
+            status for found in pool.map(lambda each: statuses(each, "a", 6), connections) for status in found
+        ]
+        assert set(of_ann) == {200, 429}
+        assert slow.most <= 2
+        began = time.monotonic()
+        of_bob = [
+            status for found in pool.map(lambda each: statuses(each, "b", 6), connections) for status in found
+        ]
+        assert set(of_bob) == {200, 429}
+        # front ends that count at once may each permit what is left
+        assert 4 <= of_bob.count(200) <= 8 + 4 * (time.monotonic() - began)
+    # nothing is left of them
+    assert statuses(connections[0], "a", 3) == [200] * 3

@@ -8,7 +8,7 @@ import logging
 import struct
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,15 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.wire import HttpRequest
 from interlingua.runtime.repository.files import Loaded
 from interlingua.schemas import Context, InferenceError, InferRequest, Tensor
+from interlingua.translator.access.build import authenticator_of
 from interlingua.translator.admin.gate import gate_of
 from interlingua.translator.assembly import assemble, load_local
 from interlingua.translator.config import parse
+from interlingua.translator.config.auth import AuthOptions
+from interlingua.translator.config.identities import unused_credentials
 from interlingua.translator.daemon import _listen
 from interlingua.translator.reload.differences import needing_restart
+from interlingua.translator.serving.processor import RequestProcessor
 from tests.certificates import Authority, Issued
 from tests.standins.brpc_frames import request_frame, text
 from tests.standins.grps_contract import GrpsMessage, gtensors
@@ -446,3 +450,42 @@ def test_options_that_need_a_restart(world: World) -> None:
     assert needing_restart(config(tokens, none, 2), config(limited, none, 2)) == [
         "auth.limits, the first ones with server.workers"
     ]
+
+
+def test_a_listener_that_stays_follows_other_credentials(world: World, tmp_path: Path) -> None:
+    """As a reload does, on open connections."""
+    (tmp_path / "tokens").write_text(token_lines(trainer="new"))
+
+    async def test() -> None:
+        async with served(world, [plain(KINDS[0])]) as (assembly, _):
+            (options,) = assembly.config.listeners
+            before, after = assembly.pipeline(options), assembly.pipeline(options)
+            tokens = AuthOptions(tokens=str(tmp_path / "tokens"))
+            after.authorization = replace(after.authorization, authenticator=authenticator_of(tokens))
+            path = "/v2/models/m/infer"
+            for successor, token, status in (
+                (None, "right", None),
+                (None, "new", 401),
+                (RequestProcessor(assembly.service, "", authorization=after.authorization), "right", 401),
+                (None, "new", None),
+                (RequestProcessor(assembly.service, ""), "any", None),
+            ):
+                if successor is not None:
+                    before._processor.follow(successor)
+                headers = {"authorization": f"Bearer {token}"}
+                context = Context(headers=headers)
+                answer = before.handlers["http"].head(HttpRequest("POST", path, "", headers, context=context))
+                assert (answer and answer.status) == status, token
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("allow", "warned"), [({}, True), ({"inference": ["local"]}, True), ({"control": ["user:ann"]}, False)]
+)
+def test_credentials_that_no_client_needs(world: World, allow: Any, warned: bool) -> None:
+    document = {
+        "listeners": [{"listen": ":0", "transport": "http", "allow": allow}],
+        "auth": {"tokens": str(world.folder / "tokens")},
+    }
+    assert [path for path, _ in unused_credentials(parse(yaml.safe_dump(document)))] == [("auth",)] * warned
