@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from interlingua.schemas import Context, ErrorCode, InferenceError
 
@@ -95,12 +95,12 @@ class HttpRequest:
 @dataclass(slots=True, init=False)
 class HttpAnswer:
     """An HTTP answer to write: ``parts`` one after the other, ``size`` bytes together, or an iterator for a
-    stream, whose size is 0. They are not replaced afterwards. A body that is still arriving goes on with
-    ``rest``."""
+    stream, whose size is 0. ``dataclasses.replace`` makes an answer with other parts. A body that is still
+    arriving goes on with ``rest``."""
 
     status: int
     headers: Headers
-    parts: Sequence[Buffer] | AsyncIterator[Buffer]
+    parts: Final[Sequence[Buffer] | AsyncIterator[Buffer]]
     rest: BodyRest | None
     size: int = field(init=False, compare=False)
 

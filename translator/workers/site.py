@@ -7,6 +7,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -165,7 +166,7 @@ class SupervisorSite:
             families[each.name] = [family for report in reports for family in report]
         page = await asyncio.to_thread(metrics_answer, list(merged(families)), openmetrics)
         if openmetrics:
-            page.parts = (*parts_of(page), END)
+            page = replace(page, parts=(*parts_of(page), END))
         return page
 
     def _up(self) -> Family:
