@@ -204,6 +204,15 @@ def test_the_dashboard_is_that_of_one_process_with_its_processes(server: Server)
     connection.close()
 
 
+def test_openmetrics_of_all_processes_are_complete(server: Server) -> None:
+    """Two answers on one connection: a wrong length of the first would garble the second."""
+    connection = HTTPConnection(server.admin, timeout=WAIT_SECS)
+    for _ in range(2):
+        connection.request("GET", "/metrics", headers={"Accept": "application/openmetrics-text"})
+        assert connection.getresponse().read().endswith(b"\n# EOF\n")
+    connection.close()
+
+
 def test_counters_never_decrease(server: Server, connections: list[HTTPConnection]) -> None:
     """What a process has counted stays after it has exited, as far as it was reported; a stopped process adds
     its last report."""
