@@ -13,21 +13,26 @@ from typing import Any, Literal
 
 import pytest
 
-from interlingua.protocols.transport.address import Address, parse_address
+from interlingua.protocols.transport.address import Address, parse_address, parse_url
 from interlingua.protocols.transport.any.server import AnyServer
 from interlingua.protocols.transport.brpc.server import BrpcServer
+from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.transport.framed.server import FramedServer
 from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.protocols.transport.h2.frames import Code, goaway
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.listener import Listener
 from interlingua.protocols.transport.listening_socket import ListeningSocket, assign
 from interlingua.protocols.transport.tls import ServerTls, TlsContext
+from interlingua.protocols.wire import BrpcRequest, GrpcRequest
+from interlingua.schemas import InferenceError
 from tests.certificates import Authority
 from tests.protocols.transport.brpc.test_server import BrpcEcho
 from tests.protocols.transport.framed.test_server import FramedEcho
-from tests.protocols.transport.h2.peer import ACK, GOAWAY, PING, RawH2, call, frame, message
+from tests.protocols.transport.h2.peer import ACK, GOAWAY, PING, RawH2, call, frame, message, settings
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho, RawHttp
 from tests.standins.brpc_client import BrpcStandinClient
+from tests.standins.brpc_frames import SERVICE
 from tests.standins.framed import FramedClient
 
 REQUEST = b"POST /echo HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nhi"
@@ -113,6 +118,47 @@ async def test_brpc_refuses_with_logoff(make: Callable[[Listener], Any]) -> None
             assert (await client.call("Predict", b"z")).payload == b"z"
         async with RawHttp.to(address) as http:
             assert (await http.post("/echo", b"hi")).status == 200
+
+
+async def test_a_brpc_client_leaves_after_logoff() -> None:
+    """Its next call goes to the successor, over a new connection."""
+    async with both(_brpc) as (old, new):
+        client = CLIENTS["brpc", "native"](parse_url(str(old.address), "brpc"))
+        try:
+            assert (await client.send(BrpcRequest(SERVICE, "Predict", b"x"))).message == b"x"
+            await new.start()
+            old.retire()
+            with pytest.raises(InferenceError, match="Server is stopping"):
+                await client.send(BrpcRequest(SERVICE, "Predict", b"y"))
+            assert (await client.send(BrpcRequest(SERVICE, "Predict", b"z"))).message == b"z"
+        finally:
+            await client.close()
+
+
+async def test_a_grpc_client_that_is_turned_away_connects_again() -> None:
+    """GOAWAY before the first call is no failure: the address may have another server next."""
+    turned_away = []
+
+    async def turn_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        turned_away.append(await reader.read(1))
+        writer.write(settings() + goaway(0, Code.NO_ERROR, "the server is stopping"))
+        listening.close()
+        server = GrpcServer(GrpcEcho(), Listener(LOOPBACK, socket=shared))
+        await server.start()
+        servers.append(server)
+        writer.close()
+
+    opened = ListeningSocket.open(LOOPBACK)
+    shared, servers = passed(opened), list[GrpcServer]()
+    listening = await asyncio.start_server(turn_away, sock=opened.sock)
+    client = CLIENTS["grpc", "native"](parse_url(str(opened.address), "grpc"))
+    try:
+        answer = await client.send(GrpcRequest("/test.Echo/Call", b"x"))
+        assert (answer.message, len(turned_away)) == (b"x", 1)
+    finally:
+        await client.close()
+        for server in servers:
+            await server.stop(0)
 
 
 async def test_framed_messages_are_answered_before_the_end() -> None:
