@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +14,15 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpRequest
 from interlingua.schemas import Context, ServerMetadata
 from interlingua.translator.access.authorization import Authorization
+from interlingua.translator.access.build import authenticator_of
 from interlingua.translator.access.classes import CLASSES
 from interlingua.translator.access.grants import read_grants
+from interlingua.translator.config.auth import AuthOptions
 from interlingua.translator.serving.operations import Service
 from interlingua.translator.serving.pipeline import Pipeline
 from interlingua.translator.serving.router import Router
 from tests.conformance.grps_echo import Echo
+from tests.translator.access.credentials import token_lines
 
 REFUSED = re.compile("does not permit operations of class '([a-z_]+)' to this caller")
 
@@ -106,3 +110,21 @@ async def test_server_reflection_is_metadata() -> None:
     service = Service(Router({}), ServerMetadata("interlingua", "0"))
     (answer,) = await ask(Pipeline(service, "0.0.0.0:1", [DIALECTS["oip"].bindings["grpc"]]).handlers["grpc"])
     assert answer.code == 0
+
+
+async def test_server_reflection_needs_credentials(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text(token_lines(ann="right", bob="other"))
+    service = Service(Router({}), ServerMetadata("interlingua", "0"))
+    authenticator = authenticator_of(AuthOptions(tokens=str(tmp_path / "tokens")))
+    grants = read_grants({"metadata": ["user:ann"]})
+    authorization = Authorization("0.0.0.0:1", grants, authenticator=authenticator)
+    binding = DIALECTS["oip"].bindings["grpc"]
+    handler = Pipeline(service, "0.0.0.0:1", [binding], authorization=authorization).handlers["grpc"]
+    for headers, code in (
+        ({"x-api-key": "right"}, 0),
+        ({"x-api-key": "other"}, 7),
+        ({"x-api-key": "wrong"}, 16),
+        ({}, 16),
+    ):
+        call = GrpcRequest(min(REFLECTION_METHODS), b"", headers, Context(headers=headers))
+        assert [answer.code async for answer in handler.stream(call, _nothing())] == [code]
