@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -58,10 +59,13 @@ async def open_connection(
     try:
         # without TLS it is a matter of turns of the loop, and uvloop never calls ``connection_lost`` of a
         # protocol whose connection is cancelled in these
-        _, protocol = await (opening if tls else asyncio.shield(opening))
+        transport, protocol = await (opening if tls else asyncio.shield(opening))
     except asyncio.CancelledError:
         opening.add_done_callback(_abort)
         raise
+    if transport.is_closing():
+        # reset in the turns since it was accepted: uvloop raises RuntimeError for a write
+        raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
     return protocol
 
 

@@ -200,3 +200,15 @@ async def test_a_connection_that_is_cancelled_as_it_opens_is_lost() -> None:
         with accepted:
             accepted.settimeout(10)
             assert accepted.recv(1) == b""
+
+
+async def test_a_connection_that_is_reset_at_once_is_none() -> None:
+    class Reset(Connection):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            asyncio.get_running_loop().call_soon(transport.abort)  # type: ignore[attr-defined]
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = Address("127.0.0.1", server.getsockname()[1])
+        with pytest.raises(UnsentError, match="Connection reset by peer"):
+            await connect(address, "127.0.0.1", Reset, 10.0)
