@@ -40,18 +40,22 @@ async def connect(
     of it. With ``tls`` the handshake is part of it. Raises ``UnsentError``."""
     try:
         async with asyncio.timeout(within_secs):
-            return await open_connection(address, host, make, tls)
+            transport, protocol = await open_connection(address, host, make, tls)
     except TimeoutError as late:
         raise UnsentError(f"gave no connection within {within_secs:g} seconds") from late
     except OSError as fault:
         raise UnsentError(f"cannot be reached: {reason_of(fault)}") from fault
+    if transport.is_closing():
+        # reset in the turns since it was accepted: uvloop raises RuntimeError for a write
+        raise UnsentError(f"cannot be reached: {os.strerror(errno.ECONNRESET)}")
+    return protocol
 
 
 async def open_connection(
     address: Address, host: str, make: Callable[[], Protocol], tls: TlsContext | None = None
-) -> Protocol:
-    """As :func:`connect`, without a limit. A name is connected at the first of its addresses that accepts
-    (Happy Eyeballs, RFC 8305). Raises ``OSError``."""
+) -> tuple[asyncio.Transport, Protocol]:
+    """As :func:`connect`, without a limit; the server may have ended the connection already. A name is
+    connected at the first of its addresses that accepts (Happy Eyeballs, RFC 8305). Raises ``OSError``."""
     require_for_upstream()
     loop = asyncio.get_running_loop()
     sock = await _first_connected(loop, await _endpoints(loop, address, host))
@@ -59,14 +63,10 @@ async def open_connection(
     try:
         # without TLS it is a matter of turns of the loop, and uvloop never calls ``connection_lost`` of a
         # protocol whose connection is cancelled in these
-        transport, protocol = await (opening if tls else asyncio.shield(opening))
+        return await (opening if tls else asyncio.shield(opening))
     except asyncio.CancelledError:
         opening.add_done_callback(_abort)
         raise
-    if transport.is_closing():
-        # reset in the turns since it was accepted: uvloop raises RuntimeError for a write
-        raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-    return protocol
 
 
 async def _endpoints(loop: asyncio.AbstractEventLoop, address: Address, host: str) -> Sequence[Endpoint]:

@@ -16,7 +16,7 @@ async def unreachable(
     form of its host, if it is known."""
     try:
         async with asyncio.timeout(timeout_secs):
-            connection = await open_connection(address, at or address.host, _Probe, tls)
+            _, connection = await open_connection(address, at or address.host, _Probe, tls)
     except TimeoutError:
         return f"no connection within {timeout_secs:g} seconds"
     except OSError as fault:

@@ -199,13 +199,18 @@ class World:
             subprocess.run(["umount", "--lazy", str(self.disk)], check=True)
 
     def errors(self) -> list[dict[str, Any]]:
-        """The errors in the log of the daemon, which has ended, and its exit code unless that is 0."""
+        """The errors in the log of the daemon, which has ended, and its exit code unless that is 0. Requests that
+        fail, which the access log records, are callers' to judge."""
         found = _lines(self.folder / "log.jsonl" if self.disk_is_small else self.daemon.log)
         if self.daemon.popen.returncode:
             found.append({"event": f"exit code {self.daemon.popen.returncode}", "level": "error"})
         # a full disk cuts a line in two
         cut = [line for line in found if line["level"] == "unparsed" and line["event"].startswith('{"time"')]
-        return [line for line in found if line["level"] in ("error", "unparsed") and line not in cut]
+        return [
+            line
+            for line in found
+            if line["level"] in ("error", "unparsed") and line["event"] != "request" and line not in cut
+        ]
 
     @property
     def models(self) -> Path:

@@ -30,6 +30,6 @@ def test_the_page_tells_the_extensions() -> None:
     listed, _, left_out = (
         PAGE.read_text(encoding="utf-8").split("## Extensions\n")[1].partition("Triton lists two more.")
     )
-    assert tuple(re.findall("`(.*?)`", listed)) == MANIFEST.extensions
+    assert tuple(re.findall("`(.*?)`", listed)) == (*MANIFEST.extensions, "trace")
     others = re.findall(r"^\* `(.*?)`", left_out.split("\n## ")[0], re.MULTILINE)
     assert len(others) == 2 and not set(others) & set(MANIFEST.extensions)

@@ -26,6 +26,7 @@ from interlingua.translator.conformance.kit import Effort, checks_of, run_all
 from interlingua.translator.conformance.server import ServerUnderTest
 from interlingua.translator.fidelity.page import page
 from interlingua.translator.fidelity.path import matrix
+from interlingua.translator.takeover.handover import Handover
 from interlingua.translator.welcome import welcome
 from tests.loopback import HttpLoopback, behind, echoing, serving
 from tests.properties import test_any_to_any as any_to_any
@@ -100,7 +101,7 @@ async def test_a_daemon_serves_and_counts_it(caplog: pytest.LogCaptureFixture) -
              listeners: [{{listen: "127.0.0.1:0", transport: http, dialects: [oip, sample]}}]}}"""
     )
     caplog.set_level(logging.INFO, "interlingua")
-    running = asyncio.create_task(daemon._serve(config, "c.yaml"))
+    running = asyncio.create_task(daemon._serve(config, "c.yaml", Handover(config, False)))
 
     def address(event: str) -> str:
         return next(record.facts["address"] for record in caplog.records if record.msg == event)  # type: ignore[attr-defined]

@@ -106,16 +106,14 @@ def test_included_files_append_lists_and_merge_mappings(tmp_path: Path) -> None:
 
 
 def test_errors_name_the_file_and_line_of_the_value(tmp_path: Path) -> None:
-    assert errors(
+    found = errors(
         tmp_path,
         main=f"include: [b.yaml]\n{LISTENERS}server:\n  nmae: x\n",
         b="# first\nlisteners:\n  - listen: ':0'\n    transport: htpt\nserver: {id: '${NOWHERE_X}'}\n",
-    ) == [
-        "main.yaml:6: server.nmae: unknown key 'nmae'; did you mean 'name'? (allowed: name, id, "
-        "strict_readiness, ready_when_empty, repository_poll_secs, start_offline, offline_scope, "
-        "response_cache_bytes, shared_memory, workers, cpus, max_instances, and 11 more)",
-        "b.yaml:4: listeners[1].transport: unknown value 'htpt'; did you mean 'http'? "
-        "(allowed: http, grpc, brpc, tcp)",
+    )
+    assert [each.partition(" (allowed: ")[0] for each in found] == [
+        "main.yaml:6: server.nmae: unknown key 'nmae'; did you mean 'name'?",
+        "b.yaml:4: listeners[1].transport: unknown value 'htpt'; did you mean 'http'?",
         "b.yaml:5: server.id: environment variable 'NOWHERE_X' is not set",
     ]
 

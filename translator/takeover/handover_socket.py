@@ -7,10 +7,12 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.listening_socket import ListeningSocket
+from interlingua.runtime.repository.background_tasks import BackgroundTasks
 from interlingua.translator.takeover.messages import (
     MAX_DESCRIPTORS,
     REPLY_SECS,
@@ -55,6 +57,7 @@ class HandoverSocket:
         self._loop = asyncio.get_running_loop()
         self._released: asyncio.Future[None] = self._loop.create_future()
         self._task: asyncio.Task[None] | None = None
+        self._refusals = BackgroundTasks()
         own.sock.setblocking(False)
         self._loop.add_reader(own.sock.fileno(), self._accept)
 
@@ -70,6 +73,7 @@ class HandoverSocket:
             self._task.cancel()
         if self._task is not None:
             await asyncio.wait((self._task,))
+        await self._refusals.finish()
         self._own.remove_file()
 
     def _forget(self) -> None:
@@ -84,15 +88,23 @@ class HandoverSocket:
             return
         try:
             pid = peer_of(connection)
-            if self._task is not None and not self._task.done():
-                send(connection, {"refused": "another process is taking over"})
-                raise ConnectionRefusedError("another process is taking over")
         except OSError as error:
             _log.warning("hand-over refused", extra={"facts": {"reason": str(error)}})
             connection.close()
             return
         connection.setblocking(False)
-        self._task = self._loop.create_task(self._hand_over(connection, pid))
+        if self._task is not None and not self._task.done():
+            self._refusals.start(self._refuse(connection, "another process is taking over"))
+        else:
+            self._task = self._loop.create_task(self._hand_over(connection, pid))
+
+    async def _refuse(self, connection: socket.socket, reason: str) -> None:
+        _log.warning("hand-over refused", extra={"facts": {"reason": reason}})
+        with connection, suppress(OSError, ValueError, TimeoutError):
+            async with asyncio.timeout(REPLY_SECS):
+                # what is unread when this end closes would take the reply with it
+                await self._next(connection)
+                send(connection, {"refused": reason})
 
     async def _hand_over(self, connection: socket.socket, pid: int) -> None:
         passed: list[ListeningSocket] = []

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from interlingua.protocols.transport.address import Url
-from interlingua.protocols.transport.connect import UnsentError, connect
+from interlingua.protocols.transport.connect import open_connection, reason_of
 from interlingua.protocols.transport.grpc.client_call import (
     StreamClientCall,
     UnaryClientCall,
@@ -207,21 +207,21 @@ class GrpcChannelClient:
 
         try:
             async with asyncio.timeout(self._connect_timeout):
-                opened = await connect(
+                _, opened = await open_connection(
                     self._address,
                     self._host,
                     lambda: GrpcClientConnection(
                         loop, self._space, self._authority, self._errors, self._limit, changed
                     ),
-                    self._connect_timeout,
                     self._tls,
                 )
                 await started
             what = opened.unusable()
-        except UnsentError as fault:
-            what = str(fault)
         except TimeoutError:
-            what = f"did not begin with HTTP/2 within {self._connect_timeout:g} seconds"
+            what = "gave no connection" if opened is None else "did not begin with HTTP/2"
+            what += f" within {self._connect_timeout:g} seconds"
+        except OSError as fault:
+            what = f"cannot be reached: {reason_of(fault)}"
         except asyncio.CancelledError:
             what = _CLOSED
         self._connecting = None
