@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
+from interlingua.runtime.fetched import FetchedValues
 from interlingua.runtime.front_end.link import ABSENT, RuntimeLink
 from interlingua.runtime.front_end.snapshot import ServedModel
 from interlingua.runtime.models.version_number import version_number
@@ -19,8 +21,6 @@ from interlingua.schemas import (
     Signature,
 )
 
-_T = TypeVar("_T")
-
 _KEPT = 64
 """How many spellings of versions are remembered: clients choose them."""
 
@@ -34,8 +34,7 @@ class RuntimeModel(Target):
         self.name = name
         self.served = served
         self._link = link
-        self._signatures: dict[str, Signature] = {}
-        self._decoupled: dict[str, bool] = {}
+        self._signatures: FetchedValues[Signature] = FetchedValues(_KEPT)
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """See ``Target``. Raises also OVERLOADED if too much is on its way to the runtime process, and
@@ -47,18 +46,12 @@ class RuntimeModel(Target):
         return self._link.client.stream(request, self.name, headers=self.served.composite)
 
     async def decoupled(self, version: str = "") -> bool:
-        known = self._decoupled.get(version)
-        if known is None:
-            known = await self._call("decoupled", version)
-            _keep(self._decoupled, version, known)
-        return known
+        found: bool = await self._call("decoupled", version)
+        return found
 
     async def signature(self, version: str = "") -> Signature:
-        known = self._signatures.get(version)
-        if known is None:
-            known = await self._call("signature", version)
-            _keep(self._signatures, version, known)
-        return known
+        known = self._signatures.known.get(version)
+        return known or await self._signatures.fetch(version, partial(self._call, "signature"))
 
     async def renew_signature(self, version: str = "") -> None:
         """A snapshot of a model that was loaded again may still be on its way."""
@@ -101,9 +94,3 @@ class RuntimeModel(Target):
 
     async def _call(self, name: str, *arguments: object) -> Any:
         return await self._link.client.call(name, self.name, *arguments)
-
-
-def _keep(known: dict[str, _T], version: str, value: _T) -> None:
-    if len(known) >= _KEPT:
-        known.clear()
-    known[version] = value

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from interlingua.protocols.dialect import PassthroughNames
+from interlingua.runtime.fetched import FetchedValues, lasting
 from interlingua.runtime.models.validation import RequestCheck
 from interlingua.runtime.upstream.attributes import Attributes
 from interlingua.runtime.upstream.config import fetch_config, is_decoupled
@@ -58,15 +59,6 @@ class KnownSignature:
     fitting: InferHeads | None = None
 
 
-@dataclass(slots=True)
-class _Question:
-    """A discovery in progress, shared by all callers that wait for it."""
-
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: int = 0
-    answer: asyncio.Task[KnownSignature] | None = None
-
-
 @dataclass(slots=True, eq=False)
 class UpstreamSignature:
     """The signatures of model ``remote`` of ``upstream``, by version; clients know it as ``model``. Tensors
@@ -80,54 +72,41 @@ class UpstreamSignature:
     declared: Signature | None
     widened: Mapping[Datatype, Datatype]
     attributes: Attributes
-    _known: dict[str, KnownSignature] = field(default_factory=dict, init=False)
-    _queries: dict[str, _Question] = field(default_factory=dict, init=False)
+    _values: FetchedValues[KnownSignature] = field(default_factory=lambda: FetchedValues(_KEPT), init=False)
 
     def known(self, version: str) -> KnownSignature | None:
         """The signature of ``version``, unless it has yet to be discovered."""
         if self.declared is not None:
             version = ""  # the same for all
-        return None if version in self._queries else self._known.get(version)
+        return self._values.known.get(version)
 
     async def of(self, version: str) -> KnownSignature:
-        """The signature of ``version``, discovered once. Raises the upstream's error."""
-        known = self.known(version)
-        if known is not None:
-            return known
+        """The signature of ``version``, discovered once; callers continue in order. Raises the upstream's
+        error."""
         if self.declared is not None:
             version = ""
-        query = self._queries.setdefault(version, _Question())
-        query.waiting += 1
-        try:
-            # one after the other, or who comes when it is just known would overtake those who wait
-            async with query.turn:
-                if query.answer is None:
-                    query.answer = _kept(self._find(version))
-                return await asyncio.shield(query.answer)
-        finally:
-            query.waiting -= 1
-            if not query.waiting:
-                del self._queries[version]
+        return self._values.known.get(version) or await self._values.fetch(version, self._find)
 
     async def renewed(self, version: str) -> KnownSignature:
         """The signature of ``version`` after a request that does not fit: discovered again, unless that was
         just done. The known one stays if the upstream does not answer. Raises NOT_FOUND."""
         if self.declared is not None:
             return await self.of(version)
-        known = self._known.get(version) or await self.of(version)
+        known = await self.of(version)
         if known.renewal is None:
             if time.monotonic() < known.renewed + RENEWAL_SECS:
                 return known
-            known.renewal = _kept(self._renew(version, known))
+            known.renewal = lasting(self._renew(version, known))
         return await asyncio.shield(known.renewal)
 
     def forget(self) -> None:
         """The upstream's model may have been replaced."""
-        self._known.clear()
+        self._values.clear()
 
     async def _renew(self, version: str, known: KnownSignature) -> KnownSignature:
         try:
             fresh = await self._find(version)
+            self._values.put(version, fresh)
         except InferenceError as error:
             if error.code is ErrorCode.NOT_FOUND:
                 self.forget()
@@ -139,11 +118,9 @@ class UpstreamSignature:
         return fresh
 
     async def _find(self, version: str) -> KnownSignature:
-        known = await self._discover(version) if self.declared is None else self._of_declared(self.declared)
-        if len(self._known) >= _KEPT:
-            self._known.clear()
-        self._known[version] = known
-        return known
+        if self.declared is not None:
+            return self._of_declared(self.declared)
+        return await self._discover(version)
 
     def _of_declared(self, ours: Signature) -> KnownSignature:
         room = Leeway(inputs=not ours.inputs, carried=self.widened)
@@ -190,11 +167,3 @@ def _configured(metadata: Signature, config: Any) -> Signature:
     )
     limit = max(config.max_batch_size, 0) if batched else 0
     return Signature(inputs, metadata.outputs, metadata.max_batch_size or limit)
-
-
-def _kept(finding: Coroutine[Any, Any, KnownSignature]) -> asyncio.Task[KnownSignature]:
-    """``finding`` as a task that continues without waiting callers."""
-    task = asyncio.create_task(finding)
-    # without a waiter asyncio would log the failure as never retrieved
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return task

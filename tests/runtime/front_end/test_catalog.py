@@ -133,6 +133,23 @@ async def test_targets_describe_themselves_as_the_models(server: Server) -> None
             assert raised.value.code is ErrorCode.NOT_FOUND
 
 
+async def test_no_request_overtakes_those_that_wait_for_a_signature(server: Server) -> None:
+    """Requests of a sequence that arrive while the first one waits, and just after it."""
+    target = server.front_ends[0].models["neg"]
+    order: list[int] = []
+
+    async def arrive(number: int) -> None:
+        await target.signature()
+        order.append(number)
+
+    arrived = [asyncio.ensure_future(arrive(number)) for number in range(3)]
+    while len(arrived) < 500 and not all(each.done() for each in arrived[:3]):
+        arrived.append(asyncio.ensure_future(arrive(len(arrived))))
+        await asyncio.sleep(0)
+    await asyncio.gather(*arrived)
+    assert order == list(range(len(arrived)))
+
+
 async def test_a_load_by_one_is_seen_by_all_when_it_returns(server: Server) -> None:
     one, other = server.front_ends
     write_model(server.folder, "new", "Abs")
