@@ -22,6 +22,7 @@ READ_BY_TESTS = ("tests", "examples", "docs", "config.example.yaml", "pyproject.
 TESTS = (
     "tests/test_package.py",
     "tests/translator/test_cli.py",
+    "tests/translator/cli/test_serve_path.py",
     "tests/translator/test_welcome.py",
     "tests/translator/mirror/test_process.py",
     "tests/translator/conformance/test_kit.py",

@@ -37,6 +37,13 @@ def count(text: str) -> int:
     return value
 
 
+def port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65_533:
+        raise ValueError
+    return value
+
+
 # argparse shows the names of types in its errors
 positive.__name__, not_negative.__name__ = "number above 0", "number of at least 0"
-count.__name__ = "integer of at least 1"
+count.__name__, port.__name__ = "integer of at least 1", "port from 0 to 65533"

@@ -1,0 +1,90 @@
+"""A configuration for ``interlingua serve PATH``: the models at a path on Triton's ports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from interlingua.runtime.backends import BACKEND_OF_SUFFIX
+from interlingua.runtime.repository.files import Repository
+from interlingua.runtime.repository.snapshot import version_number
+from interlingua.translator.cli.arguments import RefusedError
+
+CONFIG = "config.pbtxt"
+
+
+def example_models() -> Path:
+    """The model repository in this package."""
+    return Path(str(files("interlingua.translator.example"))) / "models"
+
+
+def configuration(path: Path, host: str, port: int) -> str:
+    """The text of a configuration that serves the models at ``path``: every dialect on ``port``, gRPC on the
+    next one, the admin address on the one after it; port 0 is a free one for each. Raises ``RefusedError`` if
+    there is no model."""
+    shown = f"[{host}]" if ":" in host else host
+    places = (f"{shown}:{port + offset if port else 0}" for offset in range(3))
+    fields = dict(zip(("all", "grpc", "admin"), map(_text, places), strict=True))
+    template = (files("interlingua.translator.example") / "config.yaml").read_text(encoding="utf-8")
+    return Template(template).substitute(fields, models="\n".join(_models(path.resolve(), str(path))))
+
+
+def _models(path: Path, stated: str) -> Iterator[str]:
+    """The lines that state the models at ``path``."""
+    if path.is_file():
+        if path.suffix not in BACKEND_OF_SUFFIX:
+            hint = "; a configuration needs -c" if path.suffix in (".yaml", ".yml") else ""
+            raise RefusedError(f"no backend runs '{stated}': model files end in {_suffixes()}{hint}")
+        return _files([path])
+    if not path.is_dir():
+        raise RefusedError(f"'{stated}' does not exist")
+    if _is_model(path):
+        return _repository(path.parent, [path.name], chosen=True)
+    if names := Repository(path).names():
+        return _repository(path, names)
+    found = sorted(each for each in path.iterdir() if each.suffix in BACKEND_OF_SUFFIX)
+    if not found:
+        raise RefusedError(f"'{stated}' has no model: neither folders nor {_suffixes()} files")
+    return _files(found)
+
+
+def _is_model(folder: Path) -> bool:
+    """Whether ``folder`` is that of one model, not of several."""
+    return (folder / CONFIG).exists() or any(
+        version_number(each.name) is not None for each in folder.iterdir()
+    )
+
+
+def _repository(folder: Path, names: Sequence[str], chosen: bool = False) -> Iterator[str]:
+    load = f", load: [{', '.join(map(_text, names))}]" if chosen else ""
+    yield "model_repository:"
+    yield f"  - {{path: {_text(str(folder))}{load}}}"
+    yield from _default(names)
+
+
+def _files(found: Sequence[Path]) -> Iterator[str]:
+    yield "models:"
+    for path in found:
+        backend = BACKEND_OF_SUFFIX[path.suffix]
+        name = json.dumps(path.stem, ensure_ascii=False)
+        yield f"  {name}: {{backend: {backend}, path: {_text(str(path))}}}"
+    yield from _default([path.stem for path in found])
+
+
+def _default(names: Sequence[str]) -> Iterator[str]:
+    if len(names) == 1:
+        yield "# for requests without a model name, such as GraphPipe's"
+        yield f"default_model: {_text(names[0])}"
+
+
+def _text(value: str) -> str:
+    """``value`` as a text of YAML, of which JSON is a part; a dollar sign would name a variable."""
+    return json.dumps(value, ensure_ascii=False).replace("$", "$$")
+
+
+def _suffixes() -> str:
+    *most, last = BACKEND_OF_SUFFIX
+    return f"{', '.join(most)} or {last}"
