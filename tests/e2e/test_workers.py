@@ -89,14 +89,15 @@ class Server:
         _opened.extend(found)
         return found
 
-    def spread(self) -> list[HTTPConnection]:
+    def spread(self, model: str = "echo", value: float = 1) -> list[HTTPConnection]:
         """Connections of which each front end has two at least, and no others: one that did not turn for half a second,
-        as on a busy machine, got none in that time."""
+        as on a busy machine, got none in that time. Each was used once, for a request that ``model`` answers with
+        ``value``."""
         eventually(lambda: not any(self.connections_of_front_ends()))
         found: list[HTTPConnection] = []
         while min(self.connections_of_front_ends()) < 2:
             found += self.connections(1)
-            assert infer(found[-1], [1]) == [1]
+            assert infer(found[-1], [1], model) == [value]
             assert len(found) < 1000
         return found
 

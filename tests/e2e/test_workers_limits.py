@@ -158,12 +158,10 @@ def test_a_server_that_one_front_end_ejects_is_ejected_in_all(server: Server, sl
 
 
 def test_a_killed_front_end_leaves_its_places(server: Server, slow: Slow) -> None:
-    connections = server.connections(8)
-    for each in connections:
-        infer(each, [1], "slow")
+    connections = server.spread("slow", 7)
     slow.secs = 0.5
     try:
-        with ThreadPoolExecutor(8) as pool:
+        with ThreadPoolExecutor(len(connections)) as pool:
 
             def ask(connection: HTTPConnection) -> Any:
                 try:
@@ -180,8 +178,9 @@ def test_a_killed_front_end_leaves_its_places(server: Server, slow: Slow) -> Non
             answers = [each.result() for each in asked]
     finally:
         slow.secs = 0.02
-    # how many had the process that is gone is up to how busy each was
-    assert answers.count([7]) + answers.count(None) == 8
+    assert answers.count([7]) + answers.count(None) == len(connections)
+    # each front end had two connections at least
+    assert answers.count(None) <= len(connections) - 2
     while slow.running:
         time.sleep(0.01)
     slow.most = 0

@@ -96,6 +96,10 @@ def hang(sock: socket.socket, request: int) -> None:
         pass
 
 
+UNREAD_BYTES = 6 << 20
+"""More than sockets take for a server that reads nothing: 4 MiB here (``tcp_wmem``), less than 1 MiB there."""
+
+
 def deaf(sock: socket.socket, request: int) -> None:
     """Reads nothing, not even the request."""
     time.sleep(DEADLINE_SECS + 0.2)
@@ -131,6 +135,8 @@ class Server:
         self._session = session
         self._behaviour = behaviour
         self._listening = socket.create_server(("127.0.0.1", 0))
+        if behaviour is deaf:
+            self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         self.url = "{}:{}".format(*self._listening.getsockname())
         self.accepted = 0
         self._threads = [threading.Thread(target=self._accept)]

@@ -26,6 +26,7 @@ class StalledError(Exception):
 
     def __init__(self, secs: float) -> None:
         super().__init__(f"the event loop of the daemon has been stalled for {secs:.1f} seconds")
+        self.secs = secs
 
 
 class DaemonLoop:
@@ -62,15 +63,16 @@ class DaemonLoop:
         asked = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(answer(), self._loop))
         try:
             while not asked.done():
-                if self.stalled_secs > _PATIENCE_SECS:
-                    raise StalledError(self.stalled_secs)
+                if (stalled := self.stalled_secs) > _PATIENCE_SECS:
+                    raise StalledError(stalled)
                 await asyncio.wait((asked,), timeout=_PING_SECS)
             return asked.result()
         finally:
             asked.cancel()
 
-    def families(self) -> Iterator[Family]:
-        """The metrics of the loop, which need no answer from it."""
+    def families(self, stalled_secs: float | None = None) -> Iterator[Family]:
+        """The metrics of the loop, which need no answer from it; ``stalled_secs`` as seen before, or as it is
+        now."""
         yield Family(
             "interlingua_event_loop_lag_seconds",
             "histogram",
@@ -81,7 +83,7 @@ class DaemonLoop:
             "interlingua_event_loop_stalled_seconds",
             "gauge",
             "How long the event loop has been running one callback; 0 if it turns.",
-            [Sample(round(self.stalled_secs, 3))],
+            [Sample(round(self.stalled_secs if stalled_secs is None else stalled_secs, 3))],
         )
 
     def _ran(self) -> None:

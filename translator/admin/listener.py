@@ -138,10 +138,12 @@ class AdminListener:
         try:
             asked = page.openmetrics if openmetrics and isinstance(page, MetricsPage) else page
             found = await self._daemon.ask(asked)
-        except StalledError:
+            own = exposition(self._daemon.families(), openmetrics)
+        except StalledError as stalled:
+            # the stall may end while the page is written
+            own = exposition(self._daemon.families(stalled.secs), openmetrics)
             found = metrics_answer(process.families(), openmetrics)
         if found.status == 200:
-            own = exposition(self._daemon.families(), openmetrics)
             parts = (*parts_of(found), own, *((END,) if openmetrics else ()))
             found = replace(found, parts=parts)
         return found
