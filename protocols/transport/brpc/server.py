@@ -14,21 +14,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
-from interlingua.protocols.brpc_status import ERROR_CODES, BrpcStatus, disguised, unparsable
-from interlingua.protocols.content_coding import SHORT_BYTES, most_inflated
+from interlingua.protocols.brpc_status import ERROR_CODES, BrpcStatus, disguised
+from interlingua.protocols.content_coding import most_inflated
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.backlog import Backlog
 from interlingua.protocols.transport.brpc.bounded import BoundedGrpc, BoundedHttp, full
-from interlingua.protocols.transport.brpc.compression import decompress, name_of
+from interlingua.protocols.transport.brpc.compression import name_of
 from interlingua.protocols.transport.brpc.first_bytes import protocol_of
 from interlingua.protocols.transport.brpc.frame import (
     BrpcFrameReader,
     Frame,
     FrameError,
-    Meta,
     write_answer,
     write_error,
 )
+from interlingua.protocols.transport.brpc.message import inflate, unpack
 from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
@@ -40,7 +40,6 @@ from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, Listener
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
-from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.transport.turns import TURN_REQUESTS, Turn
 from interlingua.protocols.transport.writes import WriteBatch
@@ -54,7 +53,7 @@ from interlingua.protocols.wire import (
 )
 from interlingua.schemas import Context, ErrorCode, InferenceError
 from interlingua.schemas.bounded_text import shortened
-from interlingua.schemas.offload import CLIENT, DEFAULT_LIMITS, DecodingLimits
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 MAX_REQUEST_BYTES = 64 << 20
 """The largest body that the original takes."""
@@ -316,21 +315,21 @@ class _Connection(SharedReceiver):
             context.deadline = time.monotonic() + meta.timeout_ms / 1000
         compression = name_of(meta.compress_type)
         request = BrpcRequest(meta.service or "", meta.method, payload, context, compression, len(payload))
-        refusal = self._refusal(request) or self._unpack(request, meta)
+        server = self._server
+        refusal = self._refusal(request) or unpack(request, meta, server.max_request_bytes, server.limits)
         if refusal is not None:
             self._record(request, refusal)
             self._fail(meta.correlation_id, refusal)
             return
         size = max(frame.size, len(request.message))
         if meta.compress_type:
-            server = self._server
             most = most_inflated(len(request.message), server.max_request_bytes, server.limits)
             size = max(request.size, most)
             self._reserved += size - request.size
         work = self._serve(meta.correlation_id, request, meta.compress_type, size)
         task = self._loop.create_task(work)
         self._running[task] = context
-        self._server.connections.in_flight.add(task)
+        server.connections.in_flight.add(task)
         self._backlog.requests += 1
         self._backlog.size += size
         task.add_done_callback(partial(self._ended, size))
@@ -361,46 +360,19 @@ class _Connection(SharedReceiver):
             return BrpcAnswer(code=BrpcStatus.ENOMETHOD, text=text)
         return BrpcAnswer(code=BrpcStatus.ENOSERVICE, text=f"Fail to find service={shortened(service)}")
 
-    def _unpack(self, request: BrpcRequest, meta: Meta) -> BrpcAnswer | None:
-        """Leave the attachment out of the message and decompress a short one, or say why that cannot be."""
-        attached, payload = meta.attachment_size, memoryview(request.message)
-        if attached > request.size:
-            return BrpcAnswer(
-                code=BrpcStatus.EREQUEST,
-                text=f"attachment_size={attached} is larger than request_size={request.size}",
-            )
-        if attached > 0:  # the original ignores a negative size
-            payload = payload[: request.size - attached]
-        request.message = payload
-        if meta.compress_type and len(payload) <= SHORT_BYTES:
-            server = self._server
-            try:
-                request.message = decompress(
-                    meta.compress_type, payload, server.max_request_bytes, server.limits
-                )
-            except InferenceError:
-                return unparsable(request)
-            meta.compress_type = 0
-        return None
-
     async def _answer(self, request: BrpcRequest, compress_type: int, reserved: int) -> BrpcAnswer:
         """The handler's answer to the message, which is decompressed in a thread; ``reserved`` bytes of the
         backlog are for it."""
         if not compress_type:
             return await self._server.handler.serve(request)
-        server, payload = self._server, memoryview(request.message)
+        server = self._server
         most, limits = server.max_request_bytes, server.limits
         try:
-            CLIENT.set(self._peer)
-            request.message = await in_thread(limits, decompress, compress_type, payload, most, limits)
-        except InferenceError as error:
-            if error.code is ErrorCode.OVERLOADED:
-                return BrpcAnswer(code=BrpcStatus.ELIMIT, text=error.message)
-            if "option" in error.details:
-                return BrpcAnswer(code=BrpcStatus.EREQUEST, text=error.message)
-            return unparsable(request)
+            refusal = await inflate(request, compress_type, most, limits, self._peer)
         finally:
             self._reserved -= reserved - request.size
+        if refusal is not None:
+            return refusal
         surplus = reserved - len(request.message)
         self._backlog.size -= surplus
         try:

@@ -1,0 +1,57 @@
+"""The message of a call: the payload without its attachment, decompressed.
+
+A short one is decompressed at once, a long one in a thread. Each function sets ``request.message``, or
+returns the refusal of a message that is malformed, with the original's error numbers and texts.
+"""
+
+from __future__ import annotations
+
+from interlingua.protocols.brpc_status import BrpcStatus, unparsable
+from interlingua.protocols.content_coding import SHORT_BYTES
+from interlingua.protocols.transport.brpc.compression import decompress
+from interlingua.protocols.transport.brpc.frame import Meta
+from interlingua.protocols.transport.threads import in_thread
+from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
+from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.offload import CLIENT, DecodingLimits
+
+
+def unpack(request: BrpcRequest, meta: Meta, most: int, limits: DecodingLimits) -> BrpcAnswer | None:
+    """Leave the attachment out and decompress a short message, to ``most`` bytes at most.
+
+    ``meta.compress_type`` becomes 0 then; of a long message it stays, for ``inflate``.
+    """
+    attached, payload = meta.attachment_size, memoryview(request.message)
+    if attached > request.size:
+        return BrpcAnswer(
+            code=BrpcStatus.EREQUEST,
+            text=f"attachment_size={attached} is larger than request_size={request.size}",
+        )
+    if attached > 0:  # the original ignores a negative size
+        payload = payload[: request.size - attached]
+    request.message = payload
+    if meta.compress_type and len(payload) <= SHORT_BYTES:
+        try:
+            request.message = decompress(meta.compress_type, payload, most, limits)
+        except InferenceError:
+            return unparsable(request)
+        meta.compress_type = 0
+    return None
+
+
+async def inflate(
+    request: BrpcRequest, compress_type: int, most: int, limits: DecodingLimits, client: str
+) -> BrpcAnswer | None:
+    """Decompress a long message in a thread, to ``most`` bytes at most, on behalf of ``client``."""
+    CLIENT.set(client)
+    try:
+        request.message = await in_thread(
+            limits, decompress, compress_type, memoryview(request.message), most, limits
+        )
+    except InferenceError as error:
+        if error.code is ErrorCode.OVERLOADED:
+            return BrpcAnswer(code=BrpcStatus.ELIMIT, text=error.message)
+        if "option" in error.details:
+            return BrpcAnswer(code=BrpcStatus.EREQUEST, text=error.message)
+        return unparsable(request)
+    return None
