@@ -1,4 +1,4 @@
-"""With ``log_format: json`` every line that a server prints is a JSON object, whoever in it prints."""
+"""With ``log_format: json`` every line that a server prints is a JSON object, from each process and library."""
 
 from __future__ import annotations
 

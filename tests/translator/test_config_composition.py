@@ -105,47 +105,52 @@ def test_included_files_append_lists_and_merge_mappings(tmp_path: Path) -> None:
     assert config.include == ("parts/models.yaml", "log.yaml", "more.yaml")
 
 
-def test_errors_name_the_file_and_line_of_the_value(tmp_path: Path) -> None:
-    found = errors(
-        tmp_path,
-        main=f"include: [b.yaml]\n{LISTENERS}server:\n  nmae: x\n",
-        b="# first\nlisteners:\n  - listen: ':0'\n    transport: htpt\nserver: {id: '${NOWHERE_X}'}\n",
-    )
-    assert [each.partition(" (allowed: ")[0] for each in found] == [
-        "main.yaml:6: server.nmae: unknown key 'nmae'; did you mean 'name'?",
-        "b.yaml:4: listeners[1].transport: unknown value 'htpt'; did you mean 'http'?",
-        "b.yaml:5: server.id: environment variable 'NOWHERE_X' is not set",
-    ]
+REFUSED: dict[str, tuple[dict[str, str], list[str]]] = {
+    "file and line of the value": (
+        {
+            "main": f"include: [b.yaml]\n{LISTENERS}server:\n  nmae: x\n",
+            "b": "# first\nlisteners:\n  - listen: ':0'\n    transport: htpt\nserver: {id: '${NOWHERE_X}'}\n",
+        },
+        [
+            "main.yaml:6: server.nmae: unknown key 'nmae'; did you mean 'name'?",
+            "b.yaml:4: listeners[1].transport: unknown value 'htpt'; did you mean 'http'?",
+            "b.yaml:5: server.id: environment variable 'NOWHERE_X' is not set",
+        ],
+    ),
+    "both files of a conflict": (
+        {
+            "main": f"include: [b.yaml, c.yaml]\nserver:\n  id: a\n{LISTENERS}",
+            "b": "server:\n\n  id: a\n",
+            "c": "listeners: {}\n",
+        },
+        ["b.yaml:3: server.id: is in main.yaml:3 too", "c.yaml:1: listeners: is in main.yaml:4 too"],
+    ),
+    "cycles and files that cannot be read": (
+        {
+            "main": f"include: [b.yaml, absent.yaml, c.yaml, b.yaml]\n{LISTENERS}",
+            "b": "include:\n  - main.yaml\n",
+            "c": "- 1\n",
+        },
+        [
+            "main.yaml:1: include[1]: 'absent.yaml' cannot be read: No such file or directory",
+            "main.yaml:1: include[3]: 'b.yaml' is included by main.yaml too",
+            "b.yaml:2: include[0]: 'main.yaml' includes itself: main.yaml -> b.yaml -> main.yaml",
+            "c.yaml:1: must be a mapping",
+        ],
+    ),
+}
 
 
-def test_a_conflict_names_both_files(tmp_path: Path) -> None:
-    found = errors(
-        tmp_path,
-        main=f"include: [b.yaml, c.yaml]\nserver:\n  id: a\n{LISTENERS}",
-        b="server:\n\n  id: a\n",
-        c="listeners: {}\n",
-    )
-    assert found == [
-        "b.yaml:3: server.id: is in main.yaml:3 too",
-        "c.yaml:1: listeners: is in main.yaml:4 too",
-    ]
+@pytest.mark.parametrize("name", REFUSED)
+def test_errors_name(name: str, tmp_path: Path) -> None:
+    files, expected = REFUSED[name]
+    found = errors(tmp_path, **files)
+    assert [each.partition(" (allowed: ")[0] for each in found] == expected
 
 
-def test_inclusion_is_acyclic_and_of_readable_files(tmp_path: Path) -> None:
-    found = errors(
-        tmp_path,
-        main=f"include: [b.yaml, absent.yaml, c.yaml, b.yaml]\n{LISTENERS}",
-        b="include:\n  - main.yaml\n",
-        c="- 1\n",
-    )
-    assert found == [
-        "main.yaml:1: include[1]: 'absent.yaml' cannot be read: No such file or directory",
-        "main.yaml:1: include[3]: 'b.yaml' is included by main.yaml too",
-        "b.yaml:2: include[0]: 'main.yaml' includes itself: main.yaml -> b.yaml -> main.yaml",
-        "c.yaml:1: must be a mapping",
-    ]
-    broken = errors(tmp_path, main=f"include: [b.yaml]\n{LISTENERS}", b="a: [")
-    assert broken[0].startswith("b.yaml:1: not valid YAML")
+def test_an_included_file_that_is_no_yaml(tmp_path: Path) -> None:
+    (found, *_) = errors(tmp_path, main=f"include: [b.yaml]\n{LISTENERS}", b="a: [")
+    assert found.startswith("b.yaml:1: not valid YAML")
 
 
 def test_check_reads_the_same_files(

@@ -44,7 +44,7 @@ def send(sock: socket.socket, message: Any, descriptors: Sequence[int] = ()) -> 
 
 def receive(sock: socket.socket) -> tuple[Any, list[int]]:
     """The next message, and its descriptors. Raises ``ConnectionError`` at the end, ``OSError``,
-    ``ValueError`` for what is no message."""
+    ``ValueError`` for a malformed message."""
     data, descriptors, _, _ = socket.recv_fds(sock, _MAX_BYTES, MAX_DESCRIPTORS)
     for each in descriptors:
         # recv_fds of CPython 3.11 ignores MSG_CMSG_CLOEXEC
