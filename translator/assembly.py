@@ -141,6 +141,7 @@ class Assembly:
             by_transport=listener.transport == "any",
             clients=self.clients,
             cors=None if listener.cors is None else listener.cors.build(),
+            max_response_bytes=listener.max_response_bytes,
         )
         self.request_metrics.append(pipeline.request_metrics)
         self.loads.append(pipeline.load)

@@ -11,13 +11,20 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
+from interlingua.protocols.brpc_status import BrpcStatus
 from interlingua.protocols.dialect import Binding, BrpcEndpoint, FramedEndpoint
-from interlingua.protocols.wire import REQUEST_ID, FramedRequest
+from interlingua.protocols.transport.framed.splitter import SIZE_BYTES
+from interlingua.protocols.wire import REQUEST_ID, BrpcAnswer, FramedRequest
 from interlingua.schemas import InferenceError, Operation
 from interlingua.schemas.offload import OffloadRequired
 from interlingua.translator.serving.access_log import EndpointLog
 from interlingua.translator.serving.answer_headers import server_timing, with_request_id
-from interlingua.translator.serving.in_flight import InFlightRequest, answer_size, refuse_inference
+from interlingua.translator.serving.in_flight import (
+    AnswerLimit,
+    InFlightRequest,
+    answer_size,
+    refuse_inference,
+)
 from interlingua.translator.serving.interleave import StreamItem
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.request_metrics import RequestMetrics
@@ -38,6 +45,7 @@ class Handling(NamedTuple):
     processor: RequestProcessor
     metrics: Metrics
     max_request_bytes: int | None = None
+    max_response_bytes: int | None = None
 
 
 class TransportPipeline:
@@ -45,8 +53,9 @@ class TransportPipeline:
 
     The class attributes describe its messages: ``_key`` finds the endpoint of a request, ``_body`` and
     ``_headers`` are parts of it, and ``_label`` is the format of its name in logs. An answer has a
-    ``_status``. Where a request ``_has_body``, that may be arriving, and have a content coding. With
-    ``_authenticates_early`` its client is authenticated before that.
+    ``_status``; ``_frame`` of its bytes are not its message; ``_too_large`` is the transport's own refusal of
+    one above ``max_response_bytes``. Where a request ``_has_body``, that may be arriving, and have a content
+    coding. With ``_authenticates_early`` its client is authenticated before that.
     """
 
     _key: ClassVar[attrgetter[Any]]
@@ -57,11 +66,16 @@ class TransportPipeline:
     _status: ClassVar[Any] = attrgetter("code")
     _has_body: ClassVar[bool] = False
     _authenticates_early: ClassVar[bool] = False
+    _frame: ClassVar[int] = 0
+    _too_large: ClassVar[Any] = None
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         self._handling = handling
         self._processor = handling.processor
         self._bindings = bindings
+        self._limit, limit, kind = AnswerLimit(), handling.max_response_bytes, type(self)
+        if limit is not None:
+            self._limit = AnswerLimit(limit + kind._frame, kind._frame, kind._too_large)
         self._access = {binding.dialect: self._endpoint_log(binding) for binding in bindings}
         self._endpoints: Mapping[Any, tuple[Any, Binding, RequestMetrics, bool, EndpointLog]] = {
             key: (
@@ -96,7 +110,7 @@ class TransportPipeline:
     async def serve(self, request: Any) -> Any:
         processor, context = self._processor, request.context
         endpoint, binding, metrics, timed, access = self._endpoints[self._key(request)]
-        nbytes, load = len(self._body(request)), metrics.load
+        nbytes, load, sent = len(self._body(request)), metrics.load, -1
         arriving = request if self._has_body and request.rest is not None else None
         if arriving is not None:
             nbytes += arriving.rest.length
@@ -119,12 +133,18 @@ class TransportPipeline:
             if context.identity is not None:
                 in_flight.count(processor.clients, context.identity)
             if opened.action.operation is Operation.INFER_STREAM:
-                items = in_flight.stream(processor.stream(opened, binding, context))
-                in_flight.answer = await self._whole(items, opened.action.collects, metrics)
+                collects = opened.action.collects
+                limit = self._limit if collects else AnswerLimit()
+                items = in_flight.stream(processor.stream(opened, binding, context), limit)
+                in_flight.answer = await self._whole(items, collects, metrics)
             else:
-                in_flight.answer = await processor.perform(opened, binding, context)
+                answer = in_flight.answer = await processor.perform(opened, binding, context)
+                size = answer.size if answer.rest is None else answer_size(answer)
+                if size > self._limit.most:
+                    raise in_flight.too_large(answer, size, self._limit)
+                sent = size
         answer = in_flight.answer
-        metrics.sent_bytes += answer.size if answer.rest is None else answer_size(answer)
+        metrics.sent_bytes += answer_size(answer) if sent < 0 else sent
         if timed:
             # a request that fails in its first stage has no times yet
             timings = context.timings or {"decode": time.monotonic_ns() - in_flight.began}
@@ -135,11 +155,13 @@ class TransportPipeline:
     def refuse(self, request: Any, error: InferenceError) -> Any:
         """The transport's own refusal (a message too large, say) in the dialect's form."""
         endpoint, _, metrics, _, access = self._endpoints[self._key(request)]
-        if not request.context.request_number:  # it was not served
+        served = bool(request.context.request_number)
+        if not served:
             self._processor.service.number(request.context)
             metrics.refuse(error.code)
         answer = endpoint.fail(request, None, error)
-        access.refused(request, answer, error, len(self._body(request)), answer_size(answer))
+        if not served:  # otherwise the record is made as it ends
+            access.refused(request, answer, error, len(self._body(request)), answer_size(answer))
         return with_request_id(answer, self._headers(request))
 
     async def _whole(self, items: Items, collects: bool, metrics: RequestMetrics) -> Any:
@@ -147,11 +169,16 @@ class TransportPipeline:
         raise NotImplementedError
 
 
+def _erroneous_response(error: InferenceError) -> BrpcAnswer:
+    return BrpcAnswer(code=BrpcStatus.ERESPONSE, text=error.message)
+
+
 class BrpcPipeline(TransportPipeline):
     """A ``BrpcHandler``."""
 
     _key = attrgetter("service", "method")
     _label, _transport = "{0.service}/{0.method}", "brpc"
+    _too_large = staticmethod(_erroneous_response)
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         super().__init__(handling, bindings)
@@ -172,7 +199,7 @@ class FramedPipeline(TransportPipeline):
     """A ``FramedHandler``: messages have no method, since a listener has one endpoint."""
 
     _key = attrgetter("__class__")
-    _label, _transport = "a message", "tcp"
+    _label, _transport, _frame = "a message", "tcp", SIZE_BYTES
     _status = no_status
 
     def _keys(self, endpoint: FramedEndpoint) -> Iterable[type]:

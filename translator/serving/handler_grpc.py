@@ -35,6 +35,8 @@ _STATUS = {ErrorCode.UNAUTHENTICATED: 16, ErrorCode.FORBIDDEN: 7}
 """The statuses of gRPC for refusals."""
 
 
+_RESOURCE_EXHAUSTED = 8
+
 _STATUS_NAMES = (
     *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
     *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE"),
@@ -46,6 +48,10 @@ _STATUS_NAMES = (
 def grpc_status(answer: GrpcAnswer) -> str:
     """The name of the status of ``answer``."""
     return _STATUS_NAMES[answer.code] if answer.code < len(_STATUS_NAMES) else str(answer.code)
+
+
+def _exhausted(error: InferenceError) -> GrpcAnswer:
+    return GrpcAnswer(code=_RESOURCE_EXHAUSTED, details=error.message)
 
 
 class _StreamTotals:
@@ -66,6 +72,7 @@ class GrpcPipeline(TransportPipeline):
     _headers = attrgetter("metadata")
     _label, _transport = "{0.method}", "grpc"
     _status = grpc_status
+    _too_large = staticmethod(_exhausted)
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         super().__init__(handling, bindings)
@@ -114,7 +121,9 @@ class GrpcPipeline(TransportPipeline):
             self._end_stream(call, totals, refused.error())
             raise
         except BaseException as failure:
-            self._end_stream(call, totals, error_of(failure))
+            # a transport takes nothing after an answer that ends the stream
+            error = totals.failure if totals.last.code else None
+            self._end_stream(call, totals, error or error_of(failure))
             raise
         self._end_stream(call, totals, totals.failure if totals.last.code else None)
 
@@ -148,7 +157,7 @@ class GrpcPipeline(TransportPipeline):
         endpoint, binding, metrics, _, access = self._endpoints[call.method]
         request = replace(call, message=message, context=replace(call.context, timings={}, ended={}))
         processor, context, nbytes = self._processor, request.context, len(message)
-        load = metrics.load
+        load, limit = metrics.load, self._limit
         with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, access) as in_flight:
             if processor.authenticates:
                 processor.authorization.authenticate(context)
@@ -171,9 +180,11 @@ class GrpcPipeline(TransportPipeline):
             elif opened.action.watched:
                 items = processor.watch(opened, binding, context)
             if items is None:
-                in_flight.answer = await processor.perform(opened, binding, context)
+                answer = in_flight.answer = await processor.perform(opened, binding, context)
+                if (size := answer.size) > limit.most:
+                    raise in_flight.too_large(answer, size, limit)
             else:
-                async with aclosing(in_flight.stream(items)) as counted:
+                async with aclosing(in_flight.stream(items, limit)) as counted:
                     async for answer, last in counted:
                         totals.failure = context.failure or totals.failure
                         if answer is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from math import inf
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from interlingua.protocols.dialect import Endpoint, Opened
 from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
@@ -35,6 +36,15 @@ def refuse_inference(operation: Operation, load: ListenerLoad) -> None:
         raise load.overloaded()
 
 
+class AnswerLimit(NamedTuple):
+    """The ``most`` bytes of an answer, of which ``frame`` do not count. ``refuse`` writes the refusal where
+    the transport has a form for it, else the dialect does."""
+
+    most: float = inf
+    frame: int = 0
+    refuse: Callable[[InferenceError], Any] | None = None
+
+
 @dataclass(slots=True, eq=False)
 class InFlightRequest:
     """A context manager around the work for ``request`` of ``nbytes``, which ``access`` records.
@@ -59,6 +69,7 @@ class InFlightRequest:
     client: Client | None = None
     sent: int = 0
     failure: InferenceError | None = None
+    _refuse: Callable[[InferenceError], Any] | None = None
     _ended: bool = False
 
     def __enter__(self) -> InFlightRequest:
@@ -93,7 +104,10 @@ class InFlightRequest:
         if self.opened is None and self.service.tracer is not None:
             self.service.tracer.begin(self.request.context, "")
         try:
-            self.answer = self.endpoint.fail(self.request, self.opened, error)
+            if self._refuse is None:
+                self.answer = self.endpoint.fail(self.request, self.opened, error)
+            else:
+                self.answer = self._refuse(error)
         finally:
             self._end(error)
         return True
@@ -113,6 +127,18 @@ class InFlightRequest:
             client.begin(self.metrics.load)
             self.client = client
 
+    def too_large(self, answer: Any, size: int, limit: AnswerLimit) -> InferenceError:
+        """The error in place of ``answer``, whose ``size`` is above the ``limit``. What is still to come of
+        it is not read."""
+        if answer.rest is not None:
+            answer.rest.close()
+        self.sent, self._refuse = 0, limit.refuse
+        return InferenceError(
+            ErrorCode.TOO_LARGE,
+            f"the answer has {size - limit.frame} bytes, more than the {limit.most - limit.frame} that "
+            "max_response_bytes of this listener allows",
+        )
+
     def hold(self, size: int, others: int = 0) -> None:
         """Count ``size`` bytes until the end, beyond the ``others`` that the transport counts. Raises
         OVERLOADED."""
@@ -126,16 +152,22 @@ class InFlightRequest:
         if self.held is None and self.request.decompressed_bytes:
             self.hold(self.request.decompressed_bytes, self.nbytes)
 
-    async def stream(self, items: AsyncGenerator[StreamItem[T], None]) -> AsyncGenerator[StreamItem[T], None]:
-        """``items``; the request ends with the last of them. Raises as they do."""
+    async def stream(
+        self, items: AsyncGenerator[StreamItem[T], None], limit: AnswerLimit
+    ) -> AsyncGenerator[StreamItem[T], None]:
+        """``items``, each within ``limit``; the request ends with the last of them. Raises as they do, and
+        TOO_LARGE."""
         context, begun = self.request.context, False
         try:
             async with aclosing(items):
                 async for item in items:
                     if item[0] is not None:
+                        size = answer_size(item[0])
+                        if size > limit.most:
+                            raise self.too_large(item[0], size, limit)
                         # the status of a streamed answer is that of its first item
                         self.answer, begun = self.answer or item[0], True
-                        self.sent += answer_size(item[0])
+                        self.sent += size
                     if item[1]:
                         self._end(context.failure)
                     yield item

@@ -57,6 +57,7 @@ class Pipeline:
         by_transport: bool = False,
         clients: Clients | None = None,
         cors: CorsPolicy | None = None,
+        max_response_bytes: int | None = None,
     ) -> None:
         self.service = service
         self.authorization = authorization or Authorization(listener)
@@ -88,7 +89,9 @@ class Pipeline:
                 binding.dialect: self.request_metrics[binding.name if by_transport else binding.dialect]
                 for binding in over[place]
             }
-            made: Any = handler(Handling(processor, metrics, max_request_bytes), over[place])
+            made: Any = handler(
+                Handling(processor, metrics, max_request_bytes, max_response_bytes), over[place]
+            )
             if cors is not None and handler is HttpPipeline:
                 made = CorsHandler(made, cors)
             self.handlers[place] = made

@@ -18,6 +18,7 @@ import orjson
 import pytest
 import yaml
 
+from interlingua.protocols.brpc_status import BrpcStatus
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address, parse_url
 from interlingua.protocols.transport.allowance import Allowance
@@ -292,6 +293,63 @@ async def test_shed_requests_are_recorded(tmp_path: Path) -> None:
             await near.infer("oip", "http", "near")
         (record,) = await near.new()
     assert (record["status"], record["code"]) == (429, "OVERLOADED")
+
+
+STATUS_TOO_LARGE = {
+    ("oip", "http"): 413,
+    ("graphpipe", "http"): 413,
+    ("trtis", "http"): 400,
+    ("grps", "http"): 413,
+    ("grps", "brpc"): int(BrpcStatus.ERESPONSE),
+}
+
+
+@pytest.mark.parametrize(("dialect", "transport"), WAYS, ids=[f"{d}/{t}" for d, t in WAYS])
+async def test_one_record_of_an_answer_above_the_limit(dialect: str, transport: str, tmp_path: Path) -> None:
+    """With the status that the client reads; it does not count as a success either."""
+    bounded = [{**each, "max_response_bytes": 20} for each in LISTENERS]
+    async with running(
+        tmp_path / "access.log", models={"near": IDENTITY}, listeners=bounded, default_model="near"
+    ) as near:
+        with pytest.raises(InferenceError, match="max_response_bytes"):
+            await near.infer(dialect, transport, "near")
+        (record,) = await near.new()
+        # those of an answer are made before it is sent
+        assert near.assembly.service.access.recorded == 1
+        (metrics,) = [
+            each for by in near.assembly.request_metrics for each in by.values() if each.received_bytes
+        ]
+    assert (record["code"], record["level"]) == ("TOO_LARGE", "warning")
+    assert "that max_response_bytes of this listener allows" in record["error"]
+    default = {"grpc": "RESOURCE_EXHAUSTED", "tcp": None}.get(transport, 413)
+    assert record.get("status") == STATUS_TOO_LARGE.get((dialect, transport), default)
+    assert record["response_bytes"] < 500
+    assert [(code and code.name, count) for (_, code), count in metrics.ended.items()] == [("TOO_LARGE", 1)]
+
+
+async def test_a_stream_with_an_answer_above_the_limit(tmp_path: Path) -> None:
+    bounded = [{**each, "max_response_bytes": 20} for each in LISTENERS]
+    async with running(tmp_path / "access.log", models={"near": IDENTITY}, listeners=bounded) as near:
+        message = MESSAGES["inference.ModelInferRequest"](
+            model_name="near", raw_input_contents=[np.ones(2, np.float32).tobytes()]
+        )
+        message.inputs.add(name="x", datatype="FP32", shape=[1, 2])
+
+        async def messages() -> AsyncIterator[bytes]:
+            yield message.SerializeToString()
+
+        client = client_of("grpc")(parse_url(str(near.addresses["grpc"]), "grpc"))
+        try:
+            call = GrpcRequest("/inference.GRPCInferenceService/ModelStreamInfer", b"", context=Context())
+            (answer,) = [each async for each in client.stream(call, messages())]
+        finally:
+            await client.close()
+        records = await near.new(2)
+    assert answer.code == 8 and "max_response_bytes" in answer.details
+    assert [(each["event"], each["code"], each["status"]) for each in records] == [
+        ("request", "TOO_LARGE", "RESOURCE_EXHAUSTED"),
+        ("stream", "TOO_LARGE", "RESOURCE_EXHAUSTED"),
+    ]
 
 
 async def test_a_stream_has_a_record_as_its_messages_have(tmp_path: Path) -> None:
