@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
@@ -112,32 +113,47 @@ def json_values(
     tokens: bool = False,
     refusal: ErrorCode = ErrorCode.UNREPRESENTABLE,
     unwrap: bool = False,
+    nested: bool = False,
 ) -> Any:
     """The elements of ``tensor`` as a flat array for ``write_json``; ``unwrap``: a single one without an
-    array. Many are a :class:`LongTensor`.
+    array; ``nested``: in arrays of the tensor's shape. Many are a :class:`LongTensor`.
 
     ``tokens`` writes NaN and infinity as in JavaScript, which strict readers refuse; otherwise they raise the
     code in ``refusal``. Raises UNREPRESENTABLE naming tensor and element for bytes that are not UTF-8, and
     for BF16.
     """
     if tensor.nbytes > (_LONG_BYTES if tensor.datatype.itemsize else _LONG_STRINGS):
-        return LongTensor(tensor, tokens, refusal, unwrap)
-    return _written(tensor, tokens, refusal, unwrap)
+        return LongTensor(tensor, tokens, refusal, unwrap, nested)
+    return _written(tensor, tokens, refusal, unwrap, nested)
 
 
 class LongTensor:
     """A ``LongValue``: the arguments of :func:`json_values`. No dataclass, which orjson would write."""
 
-    def __init__(self, tensor: Tensor, tokens: bool, refusal: ErrorCode, unwrap: bool) -> None:
-        self._arguments = tensor, tokens, refusal, unwrap
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
 
     def json_values(self) -> Any:
         return _written(*self._arguments)
 
 
-def _written(tensor: Tensor, tokens: bool, refusal: ErrorCode, unwrap: bool) -> Any:
+def _written(tensor: Tensor, tokens: bool, refusal: ErrorCode, unwrap: bool, nested: bool) -> Any:
     values = _values(tensor, tokens, refusal)
+    if nested:
+        return in_shape(values, tensor.shape)
     return values[0] if unwrap and len(values) == 1 else values
+
+
+def in_shape(values: Any, shape: tuple[int, ...]) -> Any:
+    """The flat ``values``, a list or an array, in arrays of ``shape``; the only one for a scalar's shape."""
+    if not shape:
+        return values[0]
+    if not isinstance(values, list):
+        return values.reshape(shape)
+    for place in range(len(shape) - 1, 0, -1):
+        side = shape[place]
+        values = [values[start * side : (start + 1) * side] for start in range(prod(shape[:place]))]
+    return values
 
 
 def _values(tensor: Tensor, tokens: bool, refusal: ErrorCode) -> Any:

@@ -8,25 +8,28 @@ is stale, missing or left over. The compilers come from the environment of the r
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
-PROTOS = (
-    "schemas/brpc/rpc_meta.proto",
-    "schemas/grpc/reflection.proto",
-    "schemas/grps/grps.proto",
-    "schemas/model_config/model_config.proto",
-    "schemas/oip/grpc_service.proto",
-    "schemas/oip/health.proto",
-    "schemas/oip/model_repository.proto",
-    "schemas/trtis/grpc_service.proto",
-)
+_IMPORT = re.compile(r'^import "([^"]+)";', re.MULTILINE)
+
+
+def _top_files(folder: Path) -> tuple[str, ...]:
+    """The contracts in ``folder``: the files that no other file of the folder imports."""
+    imports = {file: _IMPORT.findall(file.read_text(encoding="utf-8")) for file in folder.glob("*.proto")}
+    imported = {name for names in imports.values() for name in names}
+    return tuple(str(file.relative_to(ROOT)) for file in sorted(imports) if file.name not in imported)
+
+
+PROTOS = tuple(chain.from_iterable(map(_top_files, sorted((ROOT / "schemas").iterdir()))))
 """Contracts by their top file. A set includes what the file imports, from the same folder or SHARED."""
 SHARED = ROOT / "schemas/model_config"
 FLATBUFFERS = {"schemas/graphpipe/graphpipe.fbs": "tests/oracle/graphpipe_fbs/graphpipe"}

@@ -127,7 +127,9 @@ def _region(address: str) -> Iterator[SharedMemory]:
 def _daemon(folder: Path, config: dict[str, Any]) -> Iterator[tuple[Daemon, dict[str, str]]]:
     """A daemon, and its addresses: by transport, or by caller and model."""
     places = list(SHARED)
-    listeners: list[dict[str, Any]] = [{"listen": "127.0.0.1:0", "transport": over} for over in SHARED]
+    listeners: list[dict[str, Any]] = [
+        {"listen": "127.0.0.1:0", "transport": over, "dialects": _sharing(over)} for over in SHARED
+    ]
     for end in APART:
         for number, model in enumerate(config["models"]):
             places.append(f"{end.name} {model}")
@@ -147,6 +149,12 @@ def _daemon(folder: Path, config: dict[str, Any]) -> Iterator[tuple[Daemon, dict
         assert not unforeseen, unforeseen[:3]
     finally:
         running.kill()
+
+
+def _sharing(transport: str) -> list[str]:
+    """The dialects on the listener of ``transport``."""
+    over = [end for end in callers().values() if end.transport == transport]
+    return [end.dialect for end in over if end.capability.many_models]
 
 
 def _far(folder: Path) -> dict[str, Any]:

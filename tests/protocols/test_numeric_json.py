@@ -254,6 +254,25 @@ def test_written_values(tensor: Tensor, expected: str) -> None:
     assert write_json(json_values(tensor)).decode() == expected
 
 
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.array([[1, 2], [3, 4]], np.int16), "[[1,2],[3,4]]"),
+        (np.array([[[True]], [[False]]]), "[[[true]],[[false]]]"),
+        (np.array([[1, np.nan], [-np.inf, 2.5]], np.float32), "[[1.0,NaN],[-Infinity,2.5]]"),
+        (np.array([["é"], [""]], object), '[["é"],[""]]'),
+        (np.array(1.5, np.float16), "1.5"),
+        (np.array("a", object), '"a"'),
+        (np.zeros((2, 0, 3), np.float32), "[[],[]]"),
+        (np.empty((2, 0), object), "[[],[]]"),
+        (np.arange(1 << 17, dtype=np.int32).reshape(2, -1), None),
+    ],
+)
+def test_values_in_arrays_of_the_shape(array: Any, expected: str | None) -> None:
+    written = write_json(json_values(Tensor.from_numpy("x", array), tokens=True, nested=True))
+    assert bytes(written).decode() == (expected or json.dumps(array.tolist(), separators=(",", ":")))
+
+
 @pytest.mark.parametrize("datatype", ["f2", "f4", "f8"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_nan_and_infinity_are_not_written_as_null(datatype: str, value: float) -> None:
