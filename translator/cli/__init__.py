@@ -18,6 +18,7 @@ from interlingua.translator.cli import (
     convert,
     fidelity,
     infer,
+    init,
     mirror,
     reload,
     replay,
@@ -27,6 +28,7 @@ from interlingua.translator.cli.arguments import RefusedError
 
 COMMANDS = {
     "serve": serve,
+    "init": init,
     "reload": reload,
     "check": check,
     "infer": infer,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -12,6 +11,7 @@ from interlingua.runtime.backends import BACKEND_OF_SUFFIX
 from interlingua.runtime.repository.files import Repository
 from interlingua.runtime.repository.snapshot import version_number
 from interlingua.translator.cli.arguments import RefusedError
+from interlingua.translator.cli.yaml_text import as_key, as_value
 
 CONFIG = "config.pbtxt"
 
@@ -27,7 +27,7 @@ def configuration(path: Path, host: str, port: int) -> str:
     there is no model."""
     shown = f"[{host}]" if ":" in host else host
     places = (f"{shown}:{port + offset if port else 0}" for offset in range(3))
-    fields = dict(zip(("all", "grpc", "admin"), map(_text, places), strict=True))
+    fields = dict(zip(("all", "grpc", "admin"), map(as_value, places), strict=True))
     template = (files("interlingua.translator.example") / "config.yaml").read_text(encoding="utf-8")
     return Template(template).substitute(fields, models="\n".join(_models(path.resolve(), str(path))))
 
@@ -59,9 +59,9 @@ def _is_model(folder: Path) -> bool:
 
 
 def _repository(folder: Path, names: Sequence[str], chosen: bool = False) -> Iterator[str]:
-    load = f", load: [{', '.join(map(_text, names))}]" if chosen else ""
+    load = f", load: [{', '.join(map(as_value, names))}]" if chosen else ""
     yield "model_repository:"
-    yield f"  - {{path: {_text(str(folder))}{load}}}"
+    yield f"  - {{path: {as_value(str(folder))}{load}}}"
     yield from _default(names)
 
 
@@ -69,20 +69,15 @@ def _files(found: Sequence[Path]) -> Iterator[str]:
     yield "models:"
     for path in found:
         backend = BACKEND_OF_SUFFIX[path.suffix]
-        name = json.dumps(path.stem, ensure_ascii=False)
-        yield f"  {name}: {{backend: {backend}, path: {_text(str(path))}}}"
+        name = as_key(path.stem)
+        yield f"  {name}: {{backend: {backend}, path: {as_value(str(path))}}}"
     yield from _default([path.stem for path in found])
 
 
 def _default(names: Sequence[str]) -> Iterator[str]:
     if len(names) == 1:
         yield "# for requests without a model name, such as GraphPipe's"
-        yield f"default_model: {_text(names[0])}"
-
-
-def _text(value: str) -> str:
-    """``value`` as a text of YAML, of which JSON is a part; a dollar sign would name a variable."""
-    return json.dumps(value, ensure_ascii=False).replace("$", "$$")
+        yield f"default_model: {as_value(names[0])}"
 
 
 def _suffixes() -> str:
