@@ -1,15 +1,21 @@
-"""A collector for OTLP over HTTP: parses what it receives with the messages of ``opentelemetry-proto``."""
+"""Collectors for OTLP over HTTP and gRPC: they parse what they receive with the messages of
+``opentelemetry-proto``."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+import grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 
 KINDS = {SpanMessage.SPAN_KIND_SERVER: "server", SpanMessage.SPAN_KIND_CLIENT: "client"}
@@ -34,11 +40,13 @@ class Received:
 
 @dataclass
 class Collector:
-    """``headers`` are those of the last export; with ``status`` every export gets that answer."""
+    """``headers`` are those of the last export, ``path`` its path; with ``status`` every export gets that
+    answer, over gRPC INVALID_ARGUMENT."""
 
     url: str = ""
     spans: list[Received] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
+    path: str = ""
     status: int = 200
 
     def trace(self, trace_id: str) -> list[Received]:
@@ -75,6 +83,7 @@ def collector() -> Iterator[Collector]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
+            found.path = self.path
             found.headers = {name.lower(): value for name, value in self.headers.items()}
             if found.status == 200 and self.path == "/v1/traces":
                 found.take(body)
@@ -95,3 +104,37 @@ def collector() -> Iterator[Collector]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+
+
+class _TraceService(grpc.GenericRpcHandler):
+    def __init__(self, found: Collector) -> None:
+        self._found = found
+
+    def service(self, call: grpc.HandlerCallDetails) -> Any:
+        if call.method != EXPORT:
+            return None
+        return grpc.unary_unary_rpc_method_handler(self._export)
+
+    def _export(self, body: bytes, context: grpc.ServicerContext) -> bytes:
+        found = self._found
+        found.path, found.headers = EXPORT, dict(context.invocation_metadata())
+        if found.status != 200:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "refused")
+        found.take(body)
+        return ExportTraceServiceResponse().SerializeToString()
+
+
+@contextmanager
+def grpc_collector() -> Iterator[Collector]:
+    """The same over gRPC, by grpcio."""
+    found = Collector()
+    server = grpc.server(ThreadPoolExecutor(4), handlers=(_TraceService(found),))
+    found.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        yield found
+    finally:
+        server.stop(0).wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import requests
 import tritonclient.grpc
 
-from tests.e2e.collector import Collector, Received, collector
+from tests.e2e.collector import Collector, Received, collector, grpc_collector
 from tests.e2e.daemon import Daemon, eventually
 from tests.ports import free_port
 
@@ -27,13 +28,16 @@ BODY = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Collector, Daemon]]:
-    """A collector, and a daemon that bridges to another one and mirrors; both export to it."""
+    """A collector, and a daemon that bridges to another one and mirrors; both export to it, the other one
+    over gRPC."""
     folder = tmp_path_factory.mktemp("tracing")
     token = folder / "token"
     token.write_text("Bearer one\n")
-    with collector() as found, pytest.MonkeyPatch.context() as environment:
+    with ExitStack() as stack, collector() as found, pytest.MonkeyPatch.context() as environment:
         environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-        far = Daemon.start(folder_in(folder, "far"), far_config(found))
+        over_grpc = stack.enter_context(grpc_collector())
+        over_grpc.spans = found.spans
+        far = Daemon.start(folder_in(folder, "far"), far_config(over_grpc, "grpc"))
         near = Daemon.start(folder_in(folder, "near"), near_config(found, far, token))
         try:
             yield found, near
@@ -48,12 +52,12 @@ def folder_in(folder: Path, name: str) -> Path:
     return made
 
 
-def far_config(to: Collector) -> dict[str, Any]:
+def far_config(to: Collector, protocol: str = "http/protobuf") -> dict[str, Any]:
     identity = {"backend": "identity", "signature": SIGNATURE}
     return {
         "listeners": [{"listen": "127.0.0.1:0", "transport": each} for each in ("http", "grpc")],
         "models": {"m": identity, "shadow": identity},
-        "tracing": {"otlp": to.url, "service_name": "far", "sample": 0.0},
+        "tracing": {"otlp": to.url, "protocol": protocol, "service_name": "far", "sample": 0.0},
     }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -12,7 +13,11 @@ from pydantic import Field, field_validator, model_validator
 from interlingua.protocols.section import Section, Text
 from interlingua.translator.config.headers import HeaderOptions, OwnName
 
+Protocol = Literal["http/protobuf", "grpc"]
+"""The protocols of OTLP, by the names in the specification of its exporter."""
+
 _MODULES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
+_MODULES_OF_GRPC = (*_MODULES, "opentelemetry.exporter.otlp.proto.grpc")
 
 SAMPLE = 0.01
 
@@ -24,8 +29,12 @@ class TracingOptions(Section):
     `OTEL_BSP_MAX_QUEUE_SIZE` and the others of the queue. `OTEL_SDK_DISABLED=true` disables traces."""
 
     otlp: Text | None = None
-    """The URL of the collector for OTLP over HTTP, in protobuf; `/v1/traces` is appended if it is missing.
-    The default is that of the environment, or `http://localhost:4318`."""
+    """The URL of the collector. Over HTTP `/v1/traces` is appended if it is missing; over gRPC `http` is
+    without TLS. The default is that of the environment, or `http://localhost:4318`, over gRPC
+    `http://localhost:4317`."""
+    protocol: Protocol = "http/protobuf"
+    """OTLP over HTTP, in protobuf, or over gRPC. The default is that of the environment, or
+    `http/protobuf`."""
     sample: Annotated[float, Field(ge=0, le=1)] = Field(default=SAMPLE, validate_default=True)
     """The share of the requests to sample whose caller sends no `traceparent`; others are sampled if their
     caller has been. Clients may change it while the server runs, by Triton's trace settings. The default is
@@ -49,14 +58,20 @@ class TracingOptions(Section):
     @model_validator(mode="before")
     @classmethod
     def _of_the_environment(cls, stated: object) -> object:
-        share = _share()
-        if isinstance(stated, dict) and "sample" not in stated and share is not None:
-            return {**stated, "sample": share}
-        return stated
+        if not isinstance(stated, dict):
+            return stated
+        found = {"sample": _share(), "protocol": _protocol()}
+        return {**{key: value for key, value in found.items() if value is not None}, **stated}
+
+    @model_validator(mode="after")
+    def _without_a_path(self) -> TracingOptions:
+        if self.otlp is not None and self.protocol == "grpc" and urlsplit(self.otlp).path.strip("/"):
+            raise ValueError(f"'{self.otlp}' has a path, which OTLP over gRPC has not")
+        return self
 
     @model_validator(mode="after")
     def _installed(self) -> TracingOptions:
-        if not _is_installed():
+        if not _are_installed(_MODULES_OF_GRPC if self.protocol == "grpc" else _MODULES):
             raise ValueError("needs the extra 'otlp': pip install 'interlingua[otlp]'")
         return self
 
@@ -83,9 +98,9 @@ def queue_sizes() -> tuple[int, int]:
     return queue, min(queue, batch)
 
 
-def _is_installed() -> bool:
+def _are_installed(modules: Iterable[str]) -> bool:
     try:
-        return all(find_spec(module) is not None for module in _MODULES)
+        return all(find_spec(module) is not None for module in modules)
     except ModuleNotFoundError:  # of a package above
         return False
 
@@ -96,3 +111,9 @@ def _share() -> float | None:
     if sampler == "traceidratio":
         return float(os.environ.get("OTEL_TRACES_SAMPLER_ARG") or 1.0)
     return {"always_on": 1.0, "always_off": 0.0}.get(sampler)
+
+
+def _protocol() -> str | None:
+    """The protocol that the environment states; None without one."""
+    names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    return next((stated for name in names if (stated := os.environ.get(name))), None)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from interlingua.runtime.upstream.header_file import HeaderFile
 from interlingua.schemas import TraceSettings
-from interlingua.translator.config.tracing import TracingOptions, queue_sizes
+from interlingua.translator.config.tracing import Protocol, TracingOptions, queue_sizes
 from interlingua.translator.tracing.settings import TraceBook
 from interlingua.translator.tracing.tracer import Tracer
 
 if TYPE_CHECKING:
     from interlingua.translator.tracing.exporter import Exporter
 
-_COLLECTOR, _PATH = "http://localhost:4318", "/v1/traces"
+_COLLECTORS: Mapping[Protocol, str] = {
+    "http/protobuf": "http://localhost:4318",
+    "grpc": "http://localhost:4317",
+}
+_PATH = "/v1/traces"
 """The defaults of the specification of the OTLP exporter."""
 
 
@@ -25,17 +30,19 @@ def tracer_of(options: TracingOptions) -> tuple[TraceBook, Tracer, Exporter]:
     from interlingua.translator.tracing.exporter import Exporter
 
     headers = {name: HeaderFile(header.file) for name, header in options.headers.items()}
-    url = endpoint(options.otlp)
-    exporter = Exporter(url, options.service_name or "", headers)
+    url = endpoint(options.otlp, options.protocol)
+    exporter = Exporter(url, options.service_name or "", headers, options.protocol)
     book = TraceBook(options.sample, shown(url, exporter.service))
     return book, Tracer(book, exporter.export), exporter
 
 
-def endpoint(stated: str | None) -> str:
+def endpoint(stated: str | None, protocol: Protocol = "http/protobuf") -> str:
     """The URL for traces at the collector ``stated``, or at that of the environment."""
     if stated is None and (exact := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")):
         return exact
-    url = stated or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or _COLLECTOR
+    url = stated or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or _COLLECTORS[protocol]
+    if protocol == "grpc":
+        return url
     return url if url.endswith(_PATH) else f"{url.rstrip('/')}{_PATH}"
 
 

@@ -7,24 +7,21 @@ it has no room is dropped as a whole, and counted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from threading import Thread
 from typing import Any
 
-import requests
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
-from requests.auth import AuthBase
 
-from interlingua.runtime.upstream.header_file import HeaderFile
 from interlingua.schemas.trace import Span, Trace
 from interlingua.translator.admin.metrics import Family, Sample
-from interlingua.translator.config.tracing import queue_sizes
+from interlingua.translator.config.tracing import Protocol, queue_sizes
+from interlingua.translator.tracing.senders import SENDERS, Headers
 
 _VERSION = version("interlingua")
 
@@ -37,16 +34,16 @@ _END_SECS = 5.0
 
 
 class Exporter:
-    """Sends to ``url`` with ``headers`` from files. ``service`` is the name of the service, empty for that of
-    the environment."""
+    """Sends to ``url`` by ``protocol``, with ``headers`` from files. ``service`` is the name of the service,
+    empty for that of the environment."""
 
-    def __init__(self, url: str, service: str, headers: Mapping[str, HeaderFile]) -> None:
+    def __init__(
+        self, url: str, service: str, headers: Headers, protocol: Protocol = "http/protobuf"
+    ) -> None:
         # reports every failed batch once, without its retries
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)
-        session = requests.Session()
-        session.auth = _Headers(headers)
         self._resource = _resource(service)
-        self._sender = _Counting(OTLPSpanExporter(endpoint=url, session=session))
+        self._sender = _Counting(SENDERS[protocol](url, headers))
         self._room, batch = queue_sizes()
         self._batches = BatchSpanProcessor(
             self._sender, max_queue_size=self._room, max_export_batch_size=batch
@@ -109,17 +106,6 @@ class _Counting(SpanExporter):
 
     def shutdown(self) -> None:
         self._exporter.shutdown()
-
-
-class _Headers(AuthBase):
-    """Adds headers whose values may change while the server runs."""
-
-    def __init__(self, headers: Mapping[str, HeaderFile]) -> None:
-        self._headers = headers
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers.update({name: file.value() for name, file in self._headers.items()})
-        return request
 
 
 def _resource(service: str) -> Resource:

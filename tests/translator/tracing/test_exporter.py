@@ -10,19 +10,36 @@ import pytest
 
 from interlingua.runtime.upstream.header_file import HeaderFile
 from interlingua.schemas.trace import Trace, read_traceparent
+from interlingua.translator.config.tracing import Protocol
 from interlingua.translator.tracing import exporter as module
+from interlingua.translator.tracing.build import endpoint
 from interlingua.translator.tracing.exporter import Exporter
-from tests.e2e.collector import Collector, collector
+from tests.e2e.collector import EXPORT, Collector, collector, grpc_collector
 from tests.ports import free_port
 
 CALLER = read_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 
 
+PATHS: dict[Protocol, str] = {"http/protobuf": "/v1/traces", "grpc": EXPORT}
+
+
+@pytest.fixture(params=PATHS)
+def protocol(request: pytest.FixtureRequest) -> Protocol:
+    found: Protocol = request.param
+    return found
+
+
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+def found(protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
-    with collector() as running:
+    with (grpc_collector if protocol == "grpc" else collector)() as running:
         yield running
+
+
+def exporting(
+    to: Collector, protocol: Protocol, service: str = "", headers: dict[str, HeaderFile] | None = None
+) -> Exporter:
+    return Exporter(endpoint(to.url, protocol), service, headers or {}, protocol)
 
 
 def traced(children: int = 1) -> Trace:
@@ -44,8 +61,8 @@ def metrics(exporter: Exporter) -> dict[str, float]:
     }
 
 
-def test_a_trace_arrives(found: Collector) -> None:
-    exporter = Exporter(f"{found.url}/v1/traces", "bridge", {})
+def test_a_trace_arrives(found: Collector, protocol: Protocol) -> None:
+    exporter = exporting(found, protocol, "bridge")
     trace = traced()
     exporter.export(trace)
     exporter.close()
@@ -59,6 +76,7 @@ def test_a_trace_arrives(found: Collector) -> None:
     assert request.span_id == f"{trace.span_id:016x}"
     assert request.ended - request.began == 10
     assert abs(request.began - time.time_ns()) < 60e9
+    assert found.path == PATHS[protocol]
     assert metrics(exporter) == {
         "interlingua_spans_exported_total": 2,
         "interlingua_spans_dropped_totalqueue_full": 0,
@@ -66,9 +84,9 @@ def test_a_trace_arrives(found: Collector) -> None:
     }
 
 
-def test_the_environment_names_the_service(found: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     def service(stated: str) -> str:
-        exporter = Exporter(found.url, stated, {})
+        exporter = Exporter(endpoint("http://127.0.0.1:9", "grpc"), stated, {}, "grpc")
         exporter.close()
         return exporter.service
 
@@ -77,11 +95,13 @@ def test_the_environment_names_the_service(found: Collector, monkeypatch: pytest
     assert (service(""), service("ours")) == ("theirs", "ours")
 
 
-def test_a_trace_without_room_is_dropped_whole(found: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_without_room_is_dropped_whole(
+    found: Collector, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "8")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "8")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
-    exporter = Exporter(f"{found.url}/v1/traces", "", {})
+    exporter = exporting(found, protocol)
     for _ in range(3):
         exporter.export(traced(children=2))
     exporter.close()
@@ -89,18 +109,20 @@ def test_a_trace_without_room_is_dropped_whole(found: Collector, monkeypatch: py
     assert metrics(exporter)["interlingua_spans_dropped_totalqueue_full"] == 3
 
 
-def test_what_the_collector_refuses_is_counted(found: Collector) -> None:
+def test_what_the_collector_refuses_is_counted(found: Collector, protocol: Protocol) -> None:
     found.status = 400
-    exporter = Exporter(f"{found.url}/v1/traces", "", {})
+    exporter = exporting(found, protocol)
     exporter.export(traced())
     exporter.close()
     assert metrics(exporter)["interlingua_spans_dropped_totalexport_failed"] == 2
 
 
-def test_requests_never_wait_for_a_collector_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_never_wait_for_a_collector_that_is_not_there(
+    protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # the SDK retries for longer; the exit does not wait for that
     monkeypatch.setattr(module, "_END_SECS", 0.1)
-    exporter = Exporter(f"http://127.0.0.1:{free_port()}/v1/traces", "", {})
+    exporter = exporting(Collector(f"http://127.0.0.1:{free_port()}"), protocol)
     for _ in range(2000):
         exporter.export(traced())
     began = time.monotonic()
@@ -111,10 +133,10 @@ def test_requests_never_wait_for_a_collector_that_is_not_there(monkeypatch: pyte
     assert lost["interlingua_spans_exported_total"] == 0
 
 
-def test_a_header_is_read_again(found: Collector, tmp_path: Path) -> None:
+def test_a_header_is_read_again(found: Collector, protocol: Protocol, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("Bearer one\n")
-    exporter = Exporter(f"{found.url}/v1/traces", "", {"authorization": HeaderFile(token)})
+    exporter = exporting(found, protocol, "", {"authorization": HeaderFile(token)})
     token.write_text("Bearer second\n")
     exporter.export(traced())
     exporter.close()

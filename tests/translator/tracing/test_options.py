@@ -63,6 +63,26 @@ def test_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     assert endpoint("http://stated:3") == "http://stated:3/v1/traces"
 
 
+def test_the_collector_over_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert endpoint(None, "grpc") == "http://localhost:4317"
+    assert endpoint("https://c:4317", "grpc") == "https://c:4317"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://base:1")
+    assert endpoint(None, "grpc") == "http://base:1"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://own:2")
+    assert endpoint(None, "grpc") == "http://own:2"
+
+
+def test_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert options("{}").protocol == "http/protobuf"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    assert options("{}").protocol == "grpc"
+    assert options("{protocol: http/protobuf}").protocol == "http/protobuf"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
+    assert options("{}").protocol == "http/protobuf"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json")
+    assert "tracing.protocol: unknown value 'http/json'" in errors("{}")
+
+
 def test_clients_see_no_credentials() -> None:
     assert shown("http://user:secret@c:1/v1/traces", "s")["url"] == ("http://c:1/v1/traces",)
 
@@ -73,6 +93,7 @@ def test_clients_see_no_credentials() -> None:
         ("{otlp: 'localhost:4317'}", "'localhost:4317' is not an http:// or https:// URL"),
         ("{otlp: 'http://u:p@c'}", "credentials belong in headers"),
         ("{sample: 1.5}", "tracing.sample"),
+        ("{protocol: grpc, otlp: 'http://c:4317/v1/traces'}", "has a path, which OTLP over gRPC has not"),
         ("{headers: {traceparent: {file: x}}}", "'traceparent' is the caller's"),
     ],
 )
