@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import ast
-import inspect
 import re
 import sys
-import textwrap
 import types
 import typing
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,21 +14,11 @@ from pydantic.fields import FieldInfo
 
 from interlingua.protocols.section import Section
 from interlingua.schemas import Datatype
-from interlingua.translator.config.schema import schema
+from interlingua.translator.config.sections import meanings, sections
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SIMPLE = {str: "text", bool: "true, false", int: "integer", float: "number", Datatype: "datatype"}
-
-
-def sections(section: type[Section] | None = None) -> dict[str, type[Section]]:
-    """Every section of the schema by class name, the whole file first."""
-    section = section or schema()
-    found = {section.__name__: section}
-    for field in section.model_fields.values():
-        for inner in _sections_in(field.annotation):
-            found |= sections(inner)
-    return found
 
 
 def table(section: type[Section]) -> str:
@@ -40,23 +26,8 @@ def table(section: type[Section]) -> str:
     rows = ["| option | type | default | |", "|---|---|---|---|"]
     known = meanings(section)
     for name, field in section.model_fields.items():
-        meaning = " ".join(known[name].split())
-        rows.append(f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {meaning} |")
+        rows.append(f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {known[name]} |")
     return "\n".join(rows) + "\n"
-
-
-def meanings(section: type[Section]) -> dict[str, str]:
-    """The text of each option: its description, or the string literal under it in ``section`` or a base."""
-    found = {name: field.description for name, field in section.model_fields.items() if field.description}
-    for base in reversed(section.__mro__):
-        if not issubclass(base, Section) or base.__module__ == schema.__module__:  # composed: has no source
-            continue
-        body = typing.cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]).body
-        for option, text in pairwise(body):
-            match option, text:
-                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value=ast.Constant(str(meaning))):
-                    found[name] = meaning
-    return found
 
 
 def rendered(text: str) -> str:
@@ -98,12 +69,6 @@ def _type(annotation: Any) -> str:
         name = annotation.__name__.removesuffix("Options").lower()
         return f"[{name}](#{name})"
     return _SIMPLE[annotation]
-
-
-def _sections_in(annotation: Any) -> list[type[Section]]:
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return [annotation]
-    return [found for inner in typing.get_args(annotation) for found in _sections_in(inner)]
 
 
 def main() -> int:

@@ -125,7 +125,9 @@ def commands(page: Path) -> Iterator[list[str]]:
             if line.startswith("$ "):
                 while line.endswith("\\"):
                     line = line[:-1] + next(lines)
-                words = shlex.split(line[2:], comments=True)
+                words = list(
+                    takewhile(lambda word: word not in (">", "|"), shlex.split(line[2:], comments=True))
+                )
                 if words and words[0].rpartition("/")[2] == "interlingua":
                     yield words[1:]
 

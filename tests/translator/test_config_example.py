@@ -11,7 +11,8 @@ import pytest
 
 from interlingua.protocols.section import Section
 from interlingua.translator.config import load, parse
-from scripts.document_config import PAGE, meanings, rendered, sections
+from interlingua.translator.config.sections import meanings, sections
+from scripts.document_config import PAGE, rendered
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.yaml"

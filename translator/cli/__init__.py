@@ -22,6 +22,7 @@ from interlingua.translator.cli import (
     mirror,
     reload,
     replay,
+    schema,
     serve,
 )
 from interlingua.translator.cli.arguments import RefusedError
@@ -31,6 +32,7 @@ COMMANDS = {
     "init": init,
     "reload": reload,
     "check": check,
+    "schema": schema,
     "infer": infer,
     "conformance": conformance,
     "replay": replay,
