@@ -63,7 +63,7 @@ def ours() -> Callable[[], object]:
         metrics.received_bytes += 100
         metrics.in_flight -= 1
         metrics.ended[key] += 1
-        metrics.durations.add(118_000)
+        metrics.flows[0, "model"].add(118_000)
         for stage, ns in STAGES.items():
             metrics.stages[stage].add(ns)
 

@@ -75,6 +75,10 @@ class Version(Protocol):
     def waiting(self) -> int:
         """The number of queued requests."""
 
+    @property
+    def sequences(self) -> int:
+        """The number of sequences that have started and not ended."""
+
     async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
         """The one answer of a version that is not decoupled. Raises the instance's errors, OVERLOADED and
         UNAVAILABLE for a full queue, DEADLINE_EXCEEDED, CANCELLED."""

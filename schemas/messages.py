@@ -61,8 +61,9 @@ class Context:
 
     ``began`` is the ``time.monotonic_ns()`` at which the handler got the request. ``timings`` are nanoseconds
     by stage (decode, queue, exec, upstream, encode), ``ended`` the ``time.monotonic_ns()`` of their ends.
-    ``target`` is the model that the router has chosen, ``version`` the version of it that has answered,
-    ``upstream`` the URL of the server that got the request last, empty for a local model.
+    ``target`` is the model that the router has chosen, by the route with the number ``route``, 0 for none;
+    ``version`` is the version of it that has answered, ``upstream`` the URL of the server that got the
+    request last, empty for a local model.
 
     ``failure`` is the error in an answer of a stream that had begun. ``caller`` is the run of a model that
     made the request, for ``runtime`` alone. ``copied``: it is a copy for a mirror, and in no statistics.
@@ -90,6 +91,7 @@ class Context:
     pins: dict[object, object] | None = None
     identity: str | None = None
     trace: Trace | None = None
+    route: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,6 +195,10 @@ class RequestVersion(Version):
     def waiting(self) -> int:
         return self._admission.waiting if self._scheduler is None else self._scheduler.waiting
 
+    @property
+    def sequences(self) -> int:
+        return 0 if self._scheduler is None else self._scheduler.sequences
+
     def readiness(self) -> Readiness:
         return self.instance.readiness()
 

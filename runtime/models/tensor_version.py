@@ -191,6 +191,10 @@ class TensorVersion(Version):
     def waiting(self) -> int:
         return self.admission.waiting if self.scheduler is None else self.scheduler.waiting
 
+    @property
+    def sequences(self) -> int:
+        return 0 if self.scheduler is None else self.scheduler.sequences
+
     def readiness(self) -> Readiness:
         return _READY
 

@@ -58,6 +58,9 @@ class Scheduler:
         runner.on_free = self._advance
         runner.on_failure = self._fail_all
 
+    sequences = 0
+    """It has none."""
+
     @property
     def waiting(self) -> int:
         return len(self._queue)

@@ -102,6 +102,11 @@ class SequenceScheduler:
             runner.on_failure = partial(self._fail_lane, lane)
             runner.on_replaced = partial(self._break_lane, lane)
 
+    @property
+    def sequences(self) -> int:
+        """The number of sequences that have started and not ended."""
+        return len(self._table)
+
     @contextmanager
     def entered(
         self, request: InferRequest, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]

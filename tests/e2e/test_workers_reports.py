@@ -197,10 +197,40 @@ def test_the_dashboard_is_that_of_one_process_with_its_processes(server: Server)
         "front end 1",
     ]
     connection = HTTPConnection(server.admin, timeout=10)
-    connection.request("GET", "/")
+    connection.request("GET", "/plain")
     answer = connection.getresponse()
     assert answer.getheader("content-type") == "text/html; charset=utf-8"
     assert '<h2 id="processes-title">Processes</h2>' in answer.read().decode()
+    connection.close()
+
+
+def test_the_history_is_that_of_all(server: Server, connections: list[HTTPConnection]) -> None:
+    def requests() -> dict[tuple[str, str, str], int]:
+        ways = server.get("/history?range=1m")["ways"]
+        return {(way["route"], way["model"], way["upstream"]): way["requests"] for way in ways}
+
+    began = requests()
+    for each in connections:
+        infer(each, [1], "named")
+        assert call(each, "POST", "/v2/models/absent/infer", {"inputs": []})[0] == 404
+    way, deadline = ("2", "remote", "itself"), time.monotonic() + WAIT_SECS
+    while requests().get(way, 0) - began.get(way, 0) != 6:
+        assert time.monotonic() < deadline, requests()
+        time.sleep(0.1)
+    errors = server.get("/errors")["errors"]
+    assert [each["code"] for each in errors[:6]] == ["NOT_FOUND"] * 6
+    assert "absent" in errors[0]["error"]
+
+
+def test_a_browser_that_watches_gets_events_of_all(server: Server) -> None:
+    connection = HTTPConnection(server.admin, timeout=WAIT_SECS)
+    connection.request("GET", "/events?range=1m")
+    answer = connection.getresponse()
+    assert answer.getheader("content-type") == "text/event-stream"
+    assert answer.readline() == b"event: entries\n"
+    entries = json.loads(answer.readline().removeprefix(b"data: "))["entries"]
+    assert {"server", "upstreams", "processes", "models/remote", "condition"} <= entries.keys()
+    assert list(entries["processes"]) == ["supervisor", "runtime", "front end 0", "front end 1"]
     connection.close()
 
 

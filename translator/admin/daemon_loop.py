@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
-from interlingua.protocols.wire import HttpAnswer
 from interlingua.schemas import Latencies
-from interlingua.translator.admin.handler import Page
 from interlingua.translator.admin.metrics import Family, Sample, latency_samples
+
+T = TypeVar("T")
 
 _PING_SECS = 0.1
 """The interval between callbacks whose delay is measured."""
@@ -53,11 +54,11 @@ class DaemonLoop:
                 self._loop.call_soon_threadsafe(self._ran)
             await asyncio.sleep(_PING_SECS)
 
-    async def ask(self, page: Page) -> HttpAnswer:
+    async def ask(self, page: Callable[[], Awaitable[T]]) -> T:
         """The answer of ``page``, which runs on the daemon's loop. Raises ``StalledError``, and what the page
         raises."""
 
-        async def answer() -> HttpAnswer:
+        async def answer() -> T:
             return await page()
 
         asked = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(answer(), self._loop))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -39,6 +40,10 @@ _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_
 _log = logging.getLogger(__name__)
 
 
+class QueryError(ValueError):
+    """The query of a request is not valid; the message says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetricsPage:
     """A ``Page`` with two forms: ``write`` makes that in OpenMetrics for true."""
@@ -52,11 +57,18 @@ class MetricsPage:
         return await self.write(True)
 
 
+@dataclass(frozen=True, slots=True)
+class QueryPage:
+    """A page that depends on the query of the request, which ``write`` gets. It may raise ``QueryError``."""
+
+    write: Callable[[str], Awaitable[HttpAnswer]]
+
+
 class AdminHandler:
     """An ``HttpHandler`` for ``pages`` by path, and for ``actions``, which POST requests; ``gate`` permits
     both. The tables may be replaced at run time."""
 
-    def __init__(self, pages: Mapping[str, Page], gate: AdminGate | None = None) -> None:
+    def __init__(self, pages: Mapping[str, Page | QueryPage], gate: AdminGate | None = None) -> None:
         self.pages = pages
         self.actions: Mapping[str, AdminAction] = {}
         self._gate = gate or AdminGate()
@@ -64,7 +76,7 @@ class AdminHandler:
     def head(self, request: HttpRequest) -> HttpAnswer | None:
         """Refuse what the gate refuses, unknown paths (404) and methods that a path does not have (405)."""
         gate, methods = self._gate, _ACTION_METHODS
-        page: Page | AdminAction | None = self.actions.get(request.path)
+        page: Page | QueryPage | AdminAction | None = self.actions.get(request.path)
         refusal = gate.refusal(request) if page is None else gate.misdirected(request)
         if refusal is not None:
             return plain(*refusal)
@@ -72,6 +84,8 @@ class AdminHandler:
             page, methods = self.pages.get(request.path), _METHODS
             if isinstance(page, MetricsPage) and wants_openmetrics(request.headers.get("accept", "")):
                 page = page.openmetrics
+            elif isinstance(page, QueryPage):
+                page = partial(page.write, request.query)
         if page is None:
             known = " ".join((*self.pages, *self.actions))
             return plain(404, f"Not Found; there are {known}")
@@ -88,6 +102,8 @@ class AdminHandler:
         page: Page | AdminAction = request.endpoint
         try:
             return await self._act(request, page) if isinstance(page, AdminAction) else await page()
+        except QueryError as error:
+            return plain(400, str(error))
         except Exception:
             _log.exception("unexpected error", extra={"facts": {"path": request.path}})
             return plain(500, "internal error; the server's log has the details")

@@ -33,6 +33,7 @@ from interlingua.translator.admin.handler import (
     AdminHandler,
     MetricsPage,
     Page,
+    QueryPage,
     document,
     metrics_answer,
     plain,
@@ -40,6 +41,9 @@ from interlingua.translator.admin.handler import (
 from interlingua.translator.admin.loading import LOADING_ACTIONS, LOADING_PAGES
 from interlingua.translator.admin.metrics import END, exposition
 from interlingua.translator.admin.site import Site
+from interlingua.translator.dashboard import assets
+from interlingua.translator.dashboard.events import Cursor, EventPage, Viewers
+from interlingua.translator.dashboard.history import Selection
 
 STALLED_AFTER_SECS = 30.0
 """How long the event loop of the daemon may stall before ``/health/live`` reports it."""
@@ -75,6 +79,7 @@ class AdminListener:
         self.stalled_after_secs = stalled_after_secs
         self._site: Site | None = None
         self._thread: _Thread | None = None
+        self._viewers = Viewers()
 
     async def __aenter__(self) -> AdminListener:
         if self.address is not None:
@@ -91,7 +96,7 @@ class AdminListener:
             return
         load = connection_limit(self.address, self._max_connections)
         place = Listener(self.address, tls=self._tls, socket=self.socket)
-        self._thread = _Thread(self._handler, place, self._daemon, load)
+        self._thread = _Thread(self._handler, place, self._daemon, load, self._viewers)
         self.address = await self._thread.start()
         self.socket = place.socket
         _log.info("admin listening", extra={"facts": {"address": str(self.address)}})
@@ -110,17 +115,36 @@ class AdminListener:
     def show(self, site: Site, actions: Mapping[str, AdminAction] | None = None) -> None:
         self._site = site
         if self.address is not None:
-            self._handler.pages = self._pages(site.pages())
+            site.history.start()
+            self._handler.pages = self._pages(site)
             self._handler.actions = {path: self._asked(act) for path, act in (actions or {}).items()}
 
     def _asked(self, action: AdminAction) -> AdminAction:
         return replace(action, act=lambda query: self._ask(partial(action.act, query)))
 
-    def _pages(self, pages: Mapping[str, Page]) -> Mapping[str, Page]:
+    def _pages(self, site: Site) -> Mapping[str, Page | QueryPage]:
         """The pages of the daemon, and those that need no answer from it."""
-        asked = {path: partial(self._ask, page) for path, page in pages.items()}
-        metrics = MetricsPage(partial(self._metrics, pages["/metrics"]))
-        return {**asked, "/health/live": self._live, "/metrics": metrics}
+        pages = site.pages()
+        asked = {path: self._asked_page(page) for path, page in pages.items()}
+        events = EventPage(partial(self._look, site), self._viewers)
+        return {
+            **asked,
+            **assets.PAGES,
+            "/events": QueryPage(events.write),
+            "/health/live": self._live,
+            "/metrics": MetricsPage(partial(self._metrics, site.metrics)),
+        }
+
+    def _asked_page(self, page: Page | QueryPage) -> Page | QueryPage:
+        if isinstance(page, QueryPage):
+            return QueryPage(lambda query: self._ask(partial(page.write, query)))
+        return partial(self._ask, page)
+
+    async def _look(self, site: Site, selection: Selection, cursor: Cursor) -> tuple[bytes, Cursor]:
+        try:
+            return await self._daemon.ask(partial(site.live.look, selection, cursor))
+        except StalledError as stalled:
+            raise ConnectionError(str(stalled)) from stalled
 
     async def _live(self) -> HttpAnswer:
         stalled = self._daemon.stalled_secs
@@ -153,8 +177,14 @@ class _Thread:
     """The thread of the admin address. It does not keep a process alive that ends."""
 
     def __init__(
-        self, handler: AdminHandler, place: Listener, daemon: DaemonLoop, load: ListenerLoad
+        self,
+        handler: AdminHandler,
+        place: Listener,
+        daemon: DaemonLoop,
+        load: ListenerLoad,
+        viewers: Viewers,
     ) -> None:
+        self._viewers = viewers
         self._server = HttpServer(handler, place, load=load, http2=DEFAULT_OPTIONS)
         self._daemon = daemon
         self._bound: Future[Address] = Future()
@@ -168,11 +198,13 @@ class _Thread:
 
     def retire(self) -> None:
         """See ``Server``."""
+        self._loop.call_soon_threadsafe(self._viewers.close)
         self._loop.call_soon_threadsafe(self._server.retire)
 
     async def stop(self) -> None:
         """Answer what is in flight, then end."""
         if not self._ended.done():
+            self._loop.call_soon_threadsafe(self._viewers.close)
             self._loop.call_soon_threadsafe(self._watch.cancel)
         await asyncio.wrap_future(self._ended)
         self._thread.join()

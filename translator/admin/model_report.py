@@ -34,6 +34,7 @@ class VersionReport:
     reason: str = ""
     waiting: int | None = None
     statistics: VersionStatistics | None = None
+    sequences: int = 0
 
 
 @dataclass(slots=True)
@@ -141,7 +142,7 @@ def _upstream_model(name: str, target: Target, upstream: Upstream) -> ModelRepor
 def _version(known: LoadedVersion | None, state: str, reason: str = "") -> VersionReport:
     if known is None:
         return VersionReport(state, reason)
-    return VersionReport(state, reason, known.waiting, known.statistics)
+    return VersionReport(state, reason, known.waiting, known.statistics, known.sequences)
 
 
 def _last_failure(upstream: Upstream) -> str:
@@ -187,12 +188,16 @@ def _rendered(version: str, report: VersionReport) -> dict[str, Any]:
         "failures": {code.name: number for code, number in statistics.failures.items()},
         "refused": statistics.refused,
         "waiting": report.waiting,
+        "sequences": report.sequences,
         "latency_mean_ms": round(latencies.ns / count / 1e6, 3) if count else None,
         "latency_ms": {str(q): quantile_ms(latencies, q) for q in _QUANTILES} if count else {},
         "inferences": statistics.inference_count,
         "executions": runs,
         "batch_size_mean": round(statistics.inference_count / runs, 2) if runs else None,
         "batch_size_max": max(statistics.executions, default=None),
+        "executions_by_batch_size": {
+            str(size): each.compute_infer.count for size, each in sorted(statistics.executions.items())
+        },
         "queue_mean_ms": round(total(statistics, queue_ns) / queued / 1e6, 3) if queued else None,
         "cache_hits": statistics.cache_hit.count,
         "cache_misses": statistics.cache_miss.count,

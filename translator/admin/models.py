@@ -30,7 +30,7 @@ _REASONS = {
 @dataclass(frozen=True, slots=True)
 class LoadedVersion:
     """A version of a model that has statistics. ``waiting`` is None if the queue is remote, ``inline`` if no
-    run may be on the event loop."""
+    run may be on the event loop. ``sequences`` have started and not ended."""
 
     model: str
     version: str
@@ -39,6 +39,7 @@ class LoadedVersion:
     waiting: int | None
     caches: bool
     inline: InlineRuns | None = None
+    sequences: int = 0
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -124,7 +125,8 @@ def loaded_versions(name: str, target: Target) -> Iterator[LoadedVersion]:
     for number, version in target.loaded.items():
         ready = version.readiness().ready
         waiting, inline = version.waiting, version.inline
-        yield LoadedVersion(name, number, version.statistics, ready, waiting, target.caches, inline)
+        caches, sequences = target.caches, version.sequences
+        yield LoadedVersion(name, number, version.statistics, ready, waiting, caches, inline, sequences)
     if target.upstream is not None:
         for number, statistics in target.statistics.items():
             yield LoadedVersion(name, number, statistics, answers(target.upstream), None, False)

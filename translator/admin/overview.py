@@ -86,7 +86,7 @@ MERGING: Rules = {
 }
 """How the overviews of two processes become one."""
 
-GAUGES = frozenset({"in_flight"})
+GAUGES = frozenset({"in_flight", "streams"})
 
 
 def families(service: Service) -> Iterator[Family]:
@@ -120,6 +120,7 @@ def _counted(metrics: RequestMetrics) -> dict[str, Any]:
     return {
         "requests": codes.total(),
         "in_flight": metrics.in_flight,
+        "streams": metrics.streams,
         "shed": codes[ErrorCode.OVERLOADED.name],
         "cancelled": codes[ErrorCode.CANCELLED.name],
         "codes": codes,

@@ -1,7 +1,7 @@
-"""The dashboard as HTML: one self-contained document.
+"""The tables of the dashboard as HTML, for browsers without scripts: one self-contained document.
 
-It works without scripts; ``page.js`` refreshes it. Names of models, and all text that clients or servers
-choose, are escaped, and the content security policy allows only the page's own script."""
+It has no scripts: browsers load it again every ten seconds. Names of models, and all text that clients or
+servers choose, are escaped, and the content security policy allows only the page's own style."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ def _digest(text: str) -> str:
 
 
 _STYLE = _own("page.css")
-_SCRIPT = _own("page.js")
 
 HEADERS: Headers = (
     (
         "content-security-policy",
-        f"default-src 'none'; style-src {_digest(_STYLE)}; script-src {_digest(_SCRIPT)}; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        f"default-src 'none'; style-src {_digest(_STYLE)}; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
     ("referrer-policy", "no-referrer"),
 )
@@ -46,13 +45,10 @@ def _document(view: Dashboard) -> Iterator[str]:
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<noscript><meta http-equiv="refresh" content="10"></noscript>\n'
+        '<meta http-equiv="refresh" content="10">\n'
         f"<title>{escape(view.title)}: {escape(state)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         f"<header>\n<h1>{escape(view.title)}</h1>\n"
         f'<p id="state" role="status" class="{tone}">{escape(state)}</p>\n'
-        '<p id="stale" role="alert"></p>\n'
-        '<label><input type="checkbox" id="refresh" checked autocomplete="off"> '
-        "Refresh every 2 seconds</label>\n"
         "</header>\n<main>\n"
     )
     yield "<dl>\n"
@@ -66,7 +62,7 @@ def _document(view: Dashboard) -> Iterator[str]:
         yield from _section(table)
     links = ", ".join(f'<a href="{escape(link)}">{escape(link)}</a>' for link in view.links)
     yield f'</main>\n<nav aria-label="For machines">For machines: {links}</nav>\n'
-    yield f"<script>{_SCRIPT}</script>\n</body>\n</html>\n"
+    yield "</body>\n</html>\n"
 
 
 def _figure(chart: Chart) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable
 from typing import Any
@@ -23,6 +23,7 @@ from interlingua.translator.admin import page as dashboard
 from interlingua.translator.admin.handler import (
     MetricsPage,
     Page,
+    QueryPage,
     answer,
     document,
     metrics_answer,
@@ -31,11 +32,20 @@ from interlingua.translator.admin.handler import (
 from interlingua.translator.admin.overview import ByListener, ReadinessWatch
 from interlingua.translator.admin.sources import ReportSource, Sources
 from interlingua.translator.admin.view import Dashboard, view
+from interlingua.translator.dashboard import assets, traffic
+from interlingua.translator.dashboard.board import Board
+from interlingua.translator.dashboard.events import Live
+from interlingua.translator.dashboard.history import History
+from interlingua.translator.dashboard.traffic import Traffic
 from interlingua.translator.serving import request_metrics
 from interlingua.translator.serving.operations import Service
 
-EMPTY_REPORTS: Mapping[str, Any] = {"routes": [], "mirror": {"different": False, "mirrors": []}}
-"""Those of a server without routes and mirrors."""
+EMPTY_REPORTS: Mapping[str, Any] = {
+    "routes": [],
+    "mirror": {"different": False, "mirrors": []},
+    "errors": {"errors": []},
+}
+"""Those of a server without routes and mirrors, and without a failure."""
 
 
 def add_sources(
@@ -62,6 +72,11 @@ def add_sources(
         "server": partial(overview.overview, service, by_listener),
         "models": partial(model_report.report, service.catalog),
         "upstreams": partial(upstreams.report, upstream_servers),
+        "errors": lambda: {"errors": service.access.failures()},
+    }
+    sources.parts |= {
+        "traffic": partial(traffic.collect, service.catalog, upstream_servers, by_listener),
+        "errors": service.access.failures,
     }
 
 
@@ -72,14 +87,25 @@ class Site:
     service: Service
     sources: Sources
     watch: ReadinessWatch
+    history: History = field(init=False)
+    live: Live = field(init=False)
+    metrics: MetricsPage = field(init=False)
 
-    def pages(self) -> Mapping[str, Page]:
-        """By path. ``/health/live`` is the listener's own."""
-        pages: dict[str, Page] = {
+    def __post_init__(self) -> None:
+        self.metrics = MetricsPage(self._metrics)
+        self.history = History(self._traffic)
+        self.live = Live(self.history, Board(self._everything))
+
+    def pages(self) -> Mapping[str, Page | QueryPage]:
+        """By path. ``/health/live`` and ``/events`` are the listener's own."""
+        pages: dict[str, Page | QueryPage] = {
             "/": self._dashboard,
+            **assets.PAGES,
+            "/plain": self._dashboard,
             "/view": self._view_in_json,
+            "/history": QueryPage(self._history),
             "/health/ready": self._ready,
-            "/metrics": MetricsPage(self._metrics),
+            "/metrics": self.metrics,
         }
         for name, source in self._reports().items():
             pages[f"/{name}"] = partial(_report, source)
@@ -91,8 +117,20 @@ class Site:
         return {**empty, **self.sources.reports}
 
     async def close(self) -> None:
-        """Stop querying upstreams."""
+        """Stop querying upstreams, and sampling."""
+        await self.history.close()
         await self.watch.close()
+
+    async def _traffic(self) -> Traffic:
+        found: Traffic = await self.sources.part("traffic")
+        return found
+
+    async def _everything(self) -> Mapping[str, Any]:
+        reports = {name: await _read(source) for name, source in self._reports().items()}
+        return {**reports, "ready": await self.watch.look()}
+
+    async def _history(self, query: str) -> HttpAnswer:
+        return document(self.history.page(query))
 
     async def _ready(self) -> HttpAnswer:
         found = await overview.readiness(self.service)

@@ -7,6 +7,7 @@ the request ends; a thread renders and writes it.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,9 @@ AccessLogMode = Literal["none", "errors", "all"]
 
 ERROR_BURST, ERRORS_PER_SEC = 100, 10.0
 """The records of failed requests at once, and per second, with ``errors``: a flood must not fill the disk."""
+
+KEPT_FAILURES = 50
+"""The last failed requests, for operators."""
 
 ERROR_CHARS = 512
 """The longest text of an error in a record."""
@@ -102,6 +106,7 @@ class AccessLog:
         self._unreported = 0
         self._write = write
         self._writer = BackgroundWriter[_Record](self._write_records)
+        self._failures: deque[_Record] = deque(maxlen=KEPT_FAILURES)
         self.recorded = self.suppressed = 0
 
     @property
@@ -135,38 +140,47 @@ class AccessLog:
     ) -> None:
         """Record a request that has ended just now, as the mode says. ``asked`` are its operation, model and
         version."""
-        if not self.every and not (self.errors and self._permits()):
+        recorded = self.every or (self.errors and self._permits())
+        if not recorded and outcome.failure is None:
             return
-        unreported, self._unreported = self._unreported, 0
-        self.recorded += 1
+        unreported = 0
+        if recorded:
+            unreported, self._unreported = self._unreported, 0
+            self.recorded += 1
         now, headers, target = time.monotonic_ns(), context.headers, context.target
         first = next(iter(context.ended), "")
         routed = context.ended[first] - context.timings[first] - context.began if first else 0
-        self._writer.put(
-            _Record(
-                time.time(),
-                event,
-                place,
-                name,
-                asked[0],
-                (asked[1], asked[2], target, context.version),
-                (self._upstream_of(target) if target else "", context.upstream),
-                outcome,
-                size,
-                now - context.began if context.began else 0,
-                context.timings,
-                routed,
-                (
-                    context.traceparent,
-                    headers.get(REQUEST_ID, ""),
-                    context.identity,
-                    context.peer,
-                    headers.get(FORWARDED_FOR, ""),
-                ),
-                context.request_number,
-                unreported,
-            )
+        record = _Record(
+            time.time(),
+            event,
+            place,
+            name,
+            asked[0],
+            (asked[1], asked[2], target, context.version),
+            (self._upstream_of(target) if target else "", context.upstream),
+            outcome,
+            size,
+            now - context.began if context.began else 0,
+            context.timings,
+            routed,
+            (
+                context.traceparent,
+                headers.get(REQUEST_ID, ""),
+                context.identity,
+                context.peer,
+                headers.get(FORWARDED_FOR, ""),
+            ),
+            context.request_number,
+            unreported,
         )
+        if outcome.failure is not None:
+            self._failures.append(record)
+        if recorded:
+            self._writer.put(record)
+
+    def failures(self) -> list[dict[str, Any]]:
+        """The last requests that have failed, as records, the latest first; whatever the mode is."""
+        return [_event(record) for record in reversed(self._failures)]
 
     def _permits(self) -> bool:
         if self._allowance.spend():

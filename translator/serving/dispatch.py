@@ -108,7 +108,7 @@ class Dispatch:
         passthrough = self.opened.action.passthrough
         if target is None or passthrough is None or target.passthrough is not passthrough:
             return None
-        self.context.target = model
+        self.context.target, self.context.route = model, 0 if route is None else route.number
         observe = None
         if observers:
             if not passthrough.observable:
@@ -143,7 +143,7 @@ class Dispatch:
         passthrough = self.opened.action.stream_passthrough
         if target is None or target.stream_passthrough is not passthrough:
             return
-        self.context.target = model
+        self.context.target, self.context.route = model, 0 if route is None else route.number
         key, answered = self.key, False
         stream = target.pass_stream(self.opened, key.model, key.version, self.context)
         try:
@@ -254,6 +254,7 @@ class Dispatch:
             target = router.models.get(model) or router.target(model, version)
         else:
             target = self._target(route, model)
+            self.context.route = route.number
         self.context.target, self.context.upstream = model, ""
         timed = None if route is None else partial(route.timed_signature, target, self.context)
         began = time.monotonic_ns()

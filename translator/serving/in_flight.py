@@ -158,6 +158,7 @@ class InFlightRequest:
         """``items``, each within ``limit``; the request ends with the last of them. Raises as they do, and
         TOO_LARGE."""
         context, begun = self.request.context, False
+        self.metrics.streams += 1
         try:
             async with aclosing(items):
                 async for item in items:
@@ -177,6 +178,8 @@ class InFlightRequest:
             if begun or not isinstance(failure, Exception):
                 self._end(error_of(failure))
             raise
+        finally:
+            self.metrics.streams -= 1
 
     def _arrived(self, failure: BaseException | None) -> None:
         self._end(None if failure is None else error_of(failure))
@@ -205,12 +208,16 @@ class InFlightRequest:
             self.clients.count(context.identity, code)
         if metrics.timed and operation in _INFERENCE:
             spent = time.monotonic_ns() - self.began
-            metrics.durations.add(spent)
+            # Latencies.add, inlined
+            flow = metrics.flows[context.route, context.target]
+            flow.counts[bisect_left(LATENCY_BOUNDS_NS, spent)] += 1
+            flow.ns += spent
+            if error is not None:
+                flow.failed += 1
             if context.trace is not None:
                 metrics.exemplify(f"{context.trace.trace_id:032x}", spent)
             stages = metrics.stages
             for stage, ns in context.timings.items():
-                # Latencies.add, inlined
                 latencies = stages[stage]
                 latencies.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1
                 latencies.ns += ns

@@ -9,6 +9,7 @@ import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.schemas import ErrorCode, Latencies, ListenerAddress, Operation
@@ -16,23 +17,32 @@ from interlingua.schemas.status import LATENCY_BOUNDS_NS
 from interlingua.translator.admin.metrics import Exemplar, Family, Sample, latency_samples
 
 
+@dataclass(slots=True)
+class Flow(Latencies):
+    """The inferences that took one way through the server; ``failed`` are those with an error."""
+
+    failed: int = 0
+
+
 class RequestMetrics:
     """The requests of one listener in one dialect. ``ended`` counts them by operation, None where decoding
-    did not get that far, and by the code of their failure, None for success. With ``timed``, ``durations``
-    and ``stages`` are those of inference, failed ones included; a stream lasts until its last response.
+    did not get that far, and by the code of their failure, None for success. With ``timed``, ``flows`` are
+    the inferences by the number of their route, 0 for none, and the model that it has chosen, empty for none;
+    ``stages`` are those of inference too. A stream lasts until its last response; ``streams`` are running.
     ``exemplars`` are sampled ones by the number of their bucket. ``load`` is that of the listener, to which
     its dialects add together."""
 
     __slots__ = (
         "dialect",
-        "durations",
         "ended",
         "exemplars",
+        "flows",
         "in_flight",
         "load",
         "received_bytes",
         "sent_bytes",
         "stages",
+        "streams",
         "timed",
     )
 
@@ -44,9 +54,18 @@ class RequestMetrics:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.ended: defaultdict[tuple[Operation | None, ErrorCode | None], int] = defaultdict(int)
-        self.durations = Latencies()
+        self.flows: defaultdict[tuple[int, str], Flow] = defaultdict(Flow)
+        self.streams = 0
         self.exemplars: dict[int, Exemplar] = {}
         self.stages: defaultdict[str, Latencies] = defaultdict(Latencies)
+
+    @property
+    def durations(self) -> Latencies:
+        """Those of inference, failed ones included."""
+        found = Latencies()
+        for flow in self.flows.values():
+            found.merge(flow)
+        return found
 
     def exemplify(self, trace_id: str, ns: int) -> None:
         """Keep a sampled inference that took ``ns`` as the exemplar of its bucket."""
@@ -97,8 +116,8 @@ def families(listening: Sequence[tuple[ListenerAddress, Mapping[str, RequestMetr
         [
             sample
             for labels, metrics in request_metrics
-            if any(metrics.durations.counts)
-            for sample in latency_samples(metrics.durations, labels, metrics.exemplars)
+            if any((durations := metrics.durations).counts)
+            for sample in latency_samples(durations, labels, metrics.exemplars)
         ],
     )
     yield Family(

@@ -29,6 +29,8 @@ class Router:
         self.catalog = models if isinstance(models, KnownModels) else ModelCatalog(models)
         self.models = self.catalog.models
         self.routes = tuple(routes)
+        for number, route in enumerate(self.routes, 1):
+            route.number = number
         self.upstream_bindings: Mapping[str, Binding] = upstream_bindings or {}
         self._stated = {route.when.literal: route for route in reversed(self.routes) if route.when.literal}
         self._joined: dict[ModelRef, Target] = {}

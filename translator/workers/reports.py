@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from interlingua.translator import mirror
 from interlingua.translator.admin import merging, model_report, overview, upstreams
 from interlingua.translator.admin.metrics import Family
+from interlingua.translator.dashboard import traffic
+from interlingua.translator.serving.access_log import KEPT_FAILURES
 from interlingua.translator.serving.routing import report as routes
 from interlingua.translator.serving.totals import COUNTS
 from interlingua.translator.workers.merged import merged
@@ -18,6 +20,7 @@ Kind = tuple[str, str]
 """``report`` and the name of a page, ``count`` and a name in ``totals.COUNTS``, or :data:`METRICS`."""
 
 METRICS: Kind = ("metrics", "")
+TRAFFIC: Kind = ("report", "traffic")
 
 
 class Merging(NamedTuple):
@@ -42,6 +45,10 @@ def _counters(families: Sequence[Family]) -> list[Family]:
     return [each for each in families if each.kind != "gauge" and not each.name.startswith("process_")]
 
 
+def _latest(these: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted([*these, *others], key=lambda each: -each["time"])[:KEPT_FAILURES]
+
+
 REPORTS: Mapping[str, Merging] = {
     "server": _plain(overview.MERGING, overview.GAUGES),
     "models": Merging(dict, model_report.merge, model_report.without_process, model_report.render),
@@ -49,6 +56,7 @@ REPORTS: Mapping[str, Merging] = {
     "routes": _plain(routes.MERGING),
     "mirror": Merging(list, mirror.merge, mirror.without_process, mirror.reports),
     "tap": _plain({}, frozenset({"queued_bytes"})),
+    "errors": Merging(list, _latest, lambda errors: errors, lambda errors: {"errors": errors}),
 }
 """By page."""
 
@@ -58,6 +66,7 @@ _MERGING: Mapping[Kind, Merging] = {
         ("count", name): Merging(each.empty, each.merge, lambda counts: counts)
         for name, each in COUNTS.items()
     },
+    TRAFFIC: Merging(traffic.Traffic, traffic.merge, traffic.counted),
     METRICS: Merging(list, lambda these, others: list(merged({"": these, " ": others})), _counters),
 }
 

@@ -14,6 +14,7 @@ from interlingua.runtime.ring.channel import Ends
 from interlingua.translator.admin import model_report, models, process, upstreams
 from interlingua.translator.assembly import Models, build_models, load_local
 from interlingua.translator.config.options import Config
+from interlingua.translator.dashboard import traffic
 from interlingua.translator.logs import setup as logs
 from interlingua.translator.serving.settings import LogBook
 from interlingua.translator.serving.totals import upstream_counts
@@ -22,7 +23,7 @@ from interlingua.translator.workers import child
 from interlingua.translator.workers.child import Child
 from interlingua.translator.workers.children import ChildReloads, RunningModels, RuntimeSuccession
 from interlingua.translator.workers.placement import placed
-from interlingua.translator.workers.reports import METRICS, Kind
+from interlingua.translator.workers.reports import METRICS, TRAFFIC, Kind
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +83,8 @@ async def _report(kind: Kind, found: Models[ModelCatalog], trends: Trends) -> An
         return await model_report.collect(found.catalog)
     if kind == ("report", "upstreams"):
         return upstreams.report(found.upstreams)
+    if kind == TRAFFIC:
+        return traffic.collect(found.catalog, found.upstreams)
     if kind == ("count", "models"):
         return upstream_counts(found.catalog)
     # no requests of clients, but processor time

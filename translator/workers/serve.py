@@ -160,6 +160,7 @@ class _AdminAddress:
     def show(self, reloader: Reloader) -> None:
         """Have the pages of a server whose processes have started, and the reload of ``reloader``."""
         if self._server is not None:
+            self._site.history.start()
             self._handler.pages = self._site.pages()
             reload = AdminAction(lambda _: reload_page(reloader))
             self._handler.actions = {**self._site.actions(), "/reload": reload}
@@ -167,9 +168,12 @@ class _AdminAddress:
     def retire(self) -> None:
         """Accept nothing more: a successor does."""
         if self._server is not None:
+            self._site.viewers.close()
             self._server.retire()
 
     async def stop(self) -> None:
         """Answer what is in flight, then end."""
+        await self._site.history.close()
+        self._site.viewers.close()
         if self._server is not None and self._opened:
             await self._server.stop(_GRACE_SECS)

@@ -21,6 +21,7 @@ from interlingua.translator.admin.handler import (
     AdminAction,
     MetricsPage,
     Page,
+    QueryPage,
     answer,
     document,
     metrics_answer,
@@ -33,9 +34,14 @@ from interlingua.translator.admin.metrics import END, Family, Sample
 from interlingua.translator.admin.site import EMPTY_REPORTS
 from interlingua.translator.admin.view import Dashboard, view
 from interlingua.translator.config.options import Config
+from interlingua.translator.dashboard import assets
+from interlingua.translator.dashboard.board import Board
+from interlingua.translator.dashboard.events import EventPage, Live, Viewers
+from interlingua.translator.dashboard.history import History
+from interlingua.translator.dashboard.traffic import Traffic
 from interlingua.translator.serving.changes import StateChange
 from interlingua.translator.workers.merged import merged
-from interlingua.translator.workers.reports import METRICS, REPORTS, Kind, merge
+from interlingua.translator.workers.reports import METRICS, REPORTS, TRAFFIC, Kind, merge
 from interlingua.translator.workers.supervisor import Supervisor
 
 _SILENT = "no front end answers"
@@ -47,6 +53,9 @@ class SupervisorSite:
     def __init__(self, supervisor: Supervisor, config: Config) -> None:
         self._supervisor = supervisor
         self._started = time.monotonic()
+        self.history = History(self._traffic)
+        self.viewers = Viewers()
+        self._live_state = Live(self.history, Board(self._everything))
         self.configure(config)
 
     def configure(self, config: Config) -> None:
@@ -58,11 +67,15 @@ class SupervisorSite:
         """Until all processes have started, by path."""
         return {"/health/live": self._live, "/processes": self._processes, **LOADING_PAGES}
 
-    def pages(self) -> Mapping[str, Page]:
+    def pages(self) -> Mapping[str, Page | QueryPage]:
         """By path."""
         return {
             "/": self._dashboard,
+            **assets.PAGES,
+            "/plain": self._dashboard,
             "/view": self._view_in_json,
+            "/history": QueryPage(self._history),
+            "/events": QueryPage(EventPage(self._live_state.look, self.viewers).write),
             "/health/live": self._live,
             "/health/ready": self._ready,
             "/metrics": MetricsPage(self._metrics),
@@ -146,12 +159,24 @@ class SupervisorSite:
             return plain(503, _SILENT, (("retry-after", "1"),))
         return await asyncio.to_thread(document, found)
 
+    async def _history(self, query: str) -> HttpAnswer:
+        return document(self.history.page(query))
+
+    async def _traffic(self) -> Traffic:
+        found: Traffic = await self._merged(TRAFFIC)
+        return found
+
+    async def _everything(self) -> Mapping[str, Any]:
+        """All reports, and the readiness."""
+        ready, *found = await asyncio.gather(self.readiness(), *map(self._report, self._names))
+        reports = dict(zip(self._names, found, strict=True))
+        return {**reports, "processes": self._processes_report(), "ready": ready}
+
     async def _view(self) -> Dashboard | None:
         """None until a front end has answered."""
-        ready, trends, *found = await asyncio.gather(
-            self.readiness(), self._merged(("count", "trends")), *map(self._report, self._names)
-        )
-        reports = {**dict(zip(self._names, found, strict=True)), "processes": self._processes_report()}
+        trends, everything = await asyncio.gather(self._merged(("count", "trends")), self._everything())
+        reports = dict(everything)
+        ready = reports.pop("ready")
         if not reports["server"]:
             return None
         # as plain JSON values

@@ -390,7 +390,7 @@ async def test_the_page_is_whole_and_escapes_everything() -> None:
     await infer(assembly, HOSTILE)
     with pytest.raises(InferenceError):
         await infer(assembly, "far")
-    page = Page(await text_of(site, "/"))
+    page = Page(await text_of(site, "/plain"))
     assert not page.open
     assert not page.all("img")
     assert ("th", HOSTILE) in page.texts
@@ -408,7 +408,7 @@ async def test_the_page_is_whole_and_escapes_everything() -> None:
 
 async def test_the_page_loads_nothing_remote_and_needs_no_sight() -> None:
     assembly = full()
-    page = Page(await text_of(handler(assembly.site()), "/"))
+    page = Page(await text_of(handler(assembly.site()), "/plain"))
     for _, attributes in page.elements:
         assert not attributes.keys() & {"src", "style", "onclick", "onload"}
         assert "://" not in (attributes.get("href") or "")
@@ -417,7 +417,9 @@ async def test_the_page_loads_nothing_remote_and_needs_no_sight() -> None:
     assert all(attributes["scope"] in ("row", "col") for attributes in page.all("th"))
     assert all(attributes["aria-label"] for attributes in page.all("svg"))
     pages = assembly.site().pages().keys() | {"/health/live"}
-    assert {f"/{attributes['href']}" for attributes in page.all("a")} == pages - {"/", "/view"}
+    others = {"/", "/plain", "/view", "/history"}
+    linked = {path for path in pages if not path.startswith("/dashboard/")} - others
+    assert {f"/{attributes['href']}" for attributes in page.all("a")} == linked
     for region in page.all("div"):
         if region.get("role") == "region":
             assert region["aria-labelledby"] in ids
@@ -426,22 +428,22 @@ async def test_the_page_loads_nothing_remote_and_needs_no_sight() -> None:
     await assembly.close()
 
 
-async def test_the_policy_lets_the_pages_own_script_run_and_nothing_else() -> None:
+async def test_the_policy_permits_the_pages_own_style_and_nothing_else() -> None:
     import base64
     import hashlib
 
     assembly = full()
-    answer = await ask(handler(assembly.site()), "/")
+    answer = await ask(handler(assembly.site()), "/plain")
     headers = dict(answer.headers)
     assert headers["content-type"] == "text/html; charset=utf-8"
     assert headers["cache-control"] == "no-store"
     policy = headers["content-security-policy"]
     assert policy.startswith("default-src 'none';") and "unsafe" not in policy
     text = bytes(parts_of(answer)[0]).decode()
-    for tag in ("style", "script"):
-        inside = text.split(f"<{tag}>", 1)[1].split(f"</{tag}>", 1)[0]
-        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
-        assert f"{tag}-src 'sha256-{digest}'" in policy
+    inside = text.split("<style>", 1)[1].split("</style>", 1)[0]
+    digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in policy
+    assert "script-src" not in policy and "<script" not in text
     await assembly.close()
 
 
@@ -451,7 +453,7 @@ async def test_what_refreshes_the_page_is_what_it_was_made_of() -> None:
     for _ in range(2):
         await infer(assembly, HOSTILE)
     view = await json_of(site, "/view")
-    page = Page(await text_of(site, "/"))
+    page = Page(await text_of(site, "/plain"))
     texts = {text for _, text in page.texts}
     shown = {cell[0] for table in view["tables"] for row in table["rows"] for cell in row if cell[0]}
     assert shown <= texts

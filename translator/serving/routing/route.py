@@ -53,7 +53,8 @@ class Route:
     ``names``; to the model ``fallback`` if that one rejects them.
 
     In a split each sequence stays at one model, and so do requests with the same value of the header
-    ``sticky``. ``timeout_secs`` limits the time of a request. ``datatypes`` is the rule of
+    ``sticky``. ``number`` is that in the configuration,
+    from 1. ``timeout_secs`` limits the time of a request. ``datatypes`` is the rule of
     :mod:`~interlingua.translator.serving.routing.datatypes`. ``mirror`` observes.
     """
 
@@ -66,6 +67,7 @@ class Route:
     datatypes: Datatypes = ""
     mirror: Observer | None = None
     counts: RouteCounts = field(default_factory=RouteCounts)
+    number: int = 0
 
     def __post_init__(self) -> None:
         self.sticky = self.sticky.lower()

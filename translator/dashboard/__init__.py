@@ -1,0 +1,1 @@
+"""The dashboard: traffic over time, the state of every part, events for browsers, and the page itself."""

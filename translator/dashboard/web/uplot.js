@@ -1,0 +1,1 @@
+../../../third_party/uplot/uPlot.iife.min.js
