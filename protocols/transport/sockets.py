@@ -43,13 +43,28 @@ def listen(address: Address, kind: int = socket.SOCK_STREAM) -> socket.socket:
                 raise
             return sock
         if address.host:
-            family, _, _, _, place = socket.getaddrinfo(
-                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            return socket.create_server(place[:2], family=family, backlog=BACKLOG)
+            family, place = _resolved(address)
+            return socket.create_server(place, family=family, backlog=BACKLOG)
         return _every_interface(address.port)
     except OSError as error:
         raise cannot_listen(address, error) from error
+
+
+def place_of(address: Address) -> Address:
+    """Where :func:`listen` would bind, the same for every spelling of ``address``. Raises ``OSError`` if the
+    host is unknown."""
+    if address.path:
+        return Address(path=os.path.abspath(address.path))
+    if address.host:
+        return Address(*_resolved(address)[1])
+    return address if socket.has_dualstack_ipv6() else Address("0.0.0.0", address.port)
+
+
+def _resolved(address: Address) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    family, _, _, _, place = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    return family, (str(place[0]), int(place[1]))
 
 
 def cannot_listen(address: Address, error: OSError) -> OSError:

@@ -128,6 +128,12 @@ def test_listeners_keep_their_sockets_and_connections(tmp_path: Path) -> None:
         answer = first.getresponse()
         assert (answer.status, answer.read() != b"") == (403, True)
         assert infer(third["listen"], "one").status_code == 200
+        # another name of the same address: the same socket
+        renamed = {**third, "listen": third["listen"].replace("127.0.0.1", "127.1")}
+        assert server.reload(listeners=[renamed, limited, closed]) == {
+            "listeners": {"added": [], "removed": [], "changed": {renamed["listen"]: ["listen"]}}
+        }
+        assert infer(third["listen"], "one").status_code == 200
         # the socket of a changed listener takes connections all the time
         with triton_grpc.InferenceServerClient(grpc["listen"]) as client:
             given = triton_grpc.InferInput("x", [1, 2], "FP32")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from interlingua.protocols.section import Section
+from interlingua.protocols.transport.address import parse_address
+from interlingua.protocols.transport.sockets import place_of
 from interlingua.translator.config.auth import AuthOptions
 from interlingua.translator.config.identities import has_users
 from interlingua.translator.config.options import Config, ListenerOptions
@@ -105,10 +107,13 @@ def pairs(
     """As :func:`paired`, by number: those ``after`` in their order, then those that are removed."""
     left = dict(enumerate(before))
     found: dict[int, int] = {}
-    for compared in (_itself, _server, _address):
+    for compared in (_itself, _server, _address, _place):
         for number, options in enumerate(after):
-            match = next((each for each, old in left.items() if compared(old) == compared(options)), None)
-            if number not in found and match is not None:
+            if number in found or not left:
+                continue
+            wanted = compared(options)
+            match = next((each for each, old in left.items() if compared(old) == wanted), None)
+            if match is not None:
                 found[number] = match
                 del left[match]
     return [*((found.get(number), number) for number in range(len(after))), *((each, None) for each in left)]
@@ -124,6 +129,14 @@ def _server(options: ListenerOptions) -> object:
 
 def _address(options: ListenerOptions) -> object:
     return options.listen
+
+
+def _place(options: ListenerOptions) -> object:
+    """The same for all spellings of an address: ``localhost`` and 127.0.0.1, say."""
+    try:
+        return place_of(parse_address(options.listen))
+    except OSError:  # an unknown host, which is an error when it is bound
+        return options.listen
 
 
 def changed_keys(before: Section, after: Section) -> list[str]:

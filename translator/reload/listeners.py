@@ -76,7 +76,8 @@ class ListenerSuccession:
             socket.name = options.transport
             self._opened.append(socket)
         else:
-            socket = ListeningSocket(old.sock.dup(), old.configured, old.name, old.removes)
+            configured = None if old.configured is None else address
+            socket = ListeningSocket(old.sock.dup(), configured, old.name, old.removes)
         return Listener(address, socket=socket)
 
     def commit(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,6 +86,43 @@ def test_listeners_of_port_0_pair_by_equality_first() -> None:
         (0, None),
         (1, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("127.0.0.1:9", "localhost:9", True),
+        ("[::1]:9", "[0:0::0:1]:9", True),
+        ("unix:run/a.sock", f"unix:{Path('run/a.sock').absolute()}", True),
+        ("127.0.0.1:9", "localhost:8", False),
+        ("0.0.0.0:9", "127.0.0.1:9", False),
+        ("0.0.0.0:9", "[::]:9", False),
+        ("127.0.0.1:9", "unix:run/a.sock", False),
+        ("127.0.0.1:9", "unknown.invalid:9", False),
+    ],
+)
+def test_one_address_has_several_spellings(
+    before: str, after: str, same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolve(host: str, port: int, **options: Any) -> Any:
+        numbers = {"localhost": "127.0.0.1", "0:0::0:1": "::1"}
+        if host.endswith(".invalid"):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (numbers.get(host, host), port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    old, new = ({**HTTP, "listen": each} for each in (before, after))
+    changed = differences(config(listeners=[old]), config(listeners=[new]))["listeners"]
+    assert changed == (Difference(changed={after: ["listen"]}) if same else Difference([after], [before]))
+
+
+def test_every_interface_has_several_spellings(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = (config(listeners=[{**HTTP, "listen": each}]).listeners for each in (":9", "0.0.0.0:9"))
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    assert pairs(old, new) == [(0, 0)]
+    # a socket of both families would go on to take clients over IPv6
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: True)
+    assert pairs(old, new) == [(None, 0), (0, None)]
 
 
 def test_options_that_need_a_restart() -> None:
