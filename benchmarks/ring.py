@@ -59,6 +59,9 @@ class _Model(Target):
     def __init__(self, made: Tensor | None) -> None:
         self._made = made
 
+    def infers_at_once(self, request: InferRequest) -> bool:
+        return True
+
     async def infer(self, request: InferRequest) -> InferResponse:
         return InferResponse("model", request.inputs if self._made is None else (self._made,), "1")
 

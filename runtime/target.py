@@ -83,6 +83,10 @@ class Version(Protocol):
         """The one answer of a version that is not decoupled. Raises the instance's errors, OVERLOADED and
         UNAVAILABLE for a full queue, DEADLINE_EXCEEDED, CANCELLED."""
 
+    def answers_at_once(self, request: InferRequest) -> bool:
+        """Whether :meth:`answer` would not wait now. Never raises."""
+        return False
+
     def answers(
         self, request: InferRequest, outputs: tuple[str, ...]
     ) -> AsyncGenerator[InstanceAnswer, None]:
@@ -135,6 +139,10 @@ class Target(Protocol):
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``. The outputs are those requested (all for None), in the order of the
         signature. Raises ``InferenceError``."""
+
+    def infers_at_once(self, request: InferRequest) -> bool:
+        """Whether :meth:`infer` would not wait now, so that it needs no task. Raises as :meth:`infer`."""
+        return False
 
     def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """Answer ``request`` with any number of responses, as they come; of the last one ``final`` is

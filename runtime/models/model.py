@@ -95,6 +95,10 @@ class LocalModel(Target):
     def statistics(self) -> Mapping[str, VersionStatistics]:
         return {number: version.statistics for number, version in self.loaded.items()}
 
+    def infers_at_once(self, request: InferRequest) -> bool:
+        version = self.version(request.version)
+        return not (version.learns or version.decoupled) and version.answers_at_once(request)
+
     async def infer(self, request: InferRequest) -> InferResponse:
         """Run ``request`` on the requested version, by default the highest. Raises NOT_FOUND or UNAVAILABLE
         for the version, INVALID_TENSOR from the checks, UNSUPPORTED for a decoupled model (for its second

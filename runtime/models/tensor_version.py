@@ -26,7 +26,7 @@ from interlingua.runtime.scheduling.scheduler import Scheduler
 from interlingua.runtime.scheduling.sequence_scheduler import SequenceScheduler
 from interlingua.runtime.scheduling.sequence_state import StatefulRunner, States
 from interlingua.runtime.target import Version
-from interlingua.schemas import InferRequest, Readiness, Signature, Tensor, VersionStatistics
+from interlingua.schemas import InferenceError, InferRequest, Readiness, Signature, Tensor, VersionStatistics
 
 Timed = tuple[tuple[Tensor, ...], int, int]
 """The outputs of a run, and the ``time.monotonic_ns()`` of its start and end."""
@@ -117,6 +117,15 @@ class TensorVersion(Version):
                 return await self._queued(request, outputs)
         except TimeoutError:
             raise too_late(self._model) from None
+
+    def answers_at_once(self, request: InferRequest) -> bool:
+        if self.threads is None or self.inline is None:
+            return self.threads is None
+        try:
+            return self._is_inline(request.inputs, self.check(request))
+        except InferenceError:
+            # it is refused at once
+            return True
 
     async def answers(
         self, request: InferRequest, outputs: tuple[str, ...]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from interlingua.runtime.ring import records
 from interlingua.runtime.ring.channel import Channel, Ends, ignore
@@ -37,6 +37,10 @@ WINDOW = 16
 _UNEXPECTED = "internal error; the server's log has the details"
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Work = Callable[["RuntimeServer", "_Running", int, T], Awaitable[None]]
 
 
 class _Running:
@@ -102,8 +106,12 @@ class RuntimeServer:
 
     def _receive(self, record: bytes) -> None:
         kind, number, values, views = records.read(self._channel, record)
-        if (work := _WORKS.get(kind)) is not None:
-            self._start(number, work, values, views)
+        if kind == INFER:
+            self._receive_request(number, records.read_request(values, views))
+        elif kind == STREAM:
+            self._start(number, RuntimeServer._stream, records.read_request(values, views))
+        elif kind == CALL:
+            self._start(number, RuntimeServer._call, values)
         elif kind == SEEN:
             self._see(number)
         elif (running := self._running.get(number)) is None:
@@ -114,9 +122,21 @@ class RuntimeServer:
         elif kind == TAKEN:
             running.taken()
 
-    def _start(self, number: int, work: _Work, values: Any, views: records.Views) -> None:
+    def _receive_request(self, number: int, request: InferRequest) -> None:
+        """Answer ``request``, in a task if the model waits for something."""
+        try:
+            target = self._find(request.model)
+            if not target.infers_at_once(request):
+                self._start(number, RuntimeServer._infer, request)
+                return
+            response = _result(target.infer(request))
+            self._send(ANSWER, number, request, response)
+        except Exception as error:
+            self._fail(number, error)
+
+    def _start(self, number: int, work: Work[T], argument: T) -> None:
         running = self._running[number] = _Running()
-        running.task = self._loop.create_task(self._answer(running, number, work, values, views))
+        running.task = self._loop.create_task(self._carry_out(running, number, work, argument))
         # not in the task, which may be cancelled before it begins
         running.task.add_done_callback(lambda _: self._ended(number))
 
@@ -124,36 +144,34 @@ class RuntimeServer:
         # a cancelled task refers to its frames: a cycle would keep the memory of the request
         del self._running.pop(number).task
 
-    async def _answer(
-        self, running: _Running, number: int, work: _Work, values: Any, views: records.Views
-    ) -> None:
+    async def _carry_out(self, running: _Running, number: int, work: Work[T], argument: T) -> None:
         """Carry out ``work``, and send its error."""
         try:
-            await work(self, running, number, values, views)
-        except InferenceError as error:
+            await work(self, running, number, argument)
+        except Exception as error:
             self._fail(number, error)
-        except Exception:
-            _log.exception("unexpected error", extra={"facts": {"request": f"record {number}"}})
-            self._fail(number, InferenceError(ErrorCode.INTERNAL, _UNEXPECTED))
 
-    def _fail(self, number: int, error: InferenceError) -> None:
+    def _fail(self, number: int, error: Exception) -> None:
+        if not isinstance(error, InferenceError):
+            _log.error("unexpected error", exc_info=error, extra={"facts": {"request": f"record {number}"}})
+            error = InferenceError(ErrorCode.INTERNAL, _UNEXPECTED)
         records.send(self._channel, FAILURE, number, records.plain_error(error))
 
-    async def _infer(self, running: _Running, number: int, values: Any, views: records.Views) -> None:
-        request = _request(running, values, views)
+    async def _infer(self, running: _Running, number: int, request: InferRequest) -> None:
+        request.context.cancel = running.cancel
         response = await self._find(request.model).infer(request)
         self._send(ANSWER, number, request, response)
 
-    async def _stream(self, running: _Running, number: int, values: Any, views: records.Views) -> None:
-        request = _request(running, values, views)
+    async def _stream(self, running: _Running, number: int, request: InferRequest) -> None:
+        request.context.cancel = running.cancel
         async with aclosing(self._find(request.model).stream(request)) as responses:
             async for response in responses:
                 self._send(PART, number, request, response)
                 if not response.final:
                     await running.sent()
 
-    async def _call(self, running: _Running, number: int, values: Any, views: records.Views) -> None:
-        name, arguments = values
+    async def _call(self, _: _Running, number: int, call: tuple[str, bytes]) -> None:
+        name, arguments = call
         # written by another process of this server
         result = await self._calls[name](*pickle.loads(arguments))  # noqa: S301
         records.send(self._channel, RESULT, number, pickle.dumps(result))
@@ -187,16 +205,12 @@ class RuntimeServer:
         await asyncio.gather(*(each.task for each in running), return_exceptions=True)
 
 
-_Work = Callable[[RuntimeServer, _Running, int, Any, records.Views], Awaitable[None]]
-
-_WORKS: Mapping[int, _Work] = {
-    INFER: RuntimeServer._infer,
-    STREAM: RuntimeServer._stream,
-    CALL: RuntimeServer._call,
-}
-
-
-def _request(running: _Running, values: Any, views: records.Views) -> InferRequest:
-    request = records.read_request(values, views)
-    request.context.cancel = running.cancel
-    return request
+def _result(work: Coroutine[Any, Any, InferResponse]) -> InferResponse:
+    """The result of ``work``, which does not wait. Raises as ``work`` does."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        response: InferResponse = end.value
+        return response
+    work.close()
+    raise RuntimeError("a model has waited that answers at once")

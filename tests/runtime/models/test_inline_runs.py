@@ -136,6 +136,26 @@ async def test_a_short_run_moves_to_the_loop(clock: Clock, scheduling: Any) -> N
     await model.close()
 
 
+async def test_a_request_is_answered_at_once_where_its_run_is_inline(clock: Clock) -> None:
+    model, batching = model_of(Timed(clock)), model_of(Timed(clock), batching=DynamicBatching())
+    assert not model.infers_at_once(request())
+    await learnt(model)
+    await learnt(batching)
+    assert model.infers_at_once(request())
+    assert not model.infers_at_once(request(rows=2))
+    assert not batching.infers_at_once(request()), "it waits for others of its batch"
+    refused = InferRequest("m", ())
+    assert model.infers_at_once(refused)
+    # without a task
+    with pytest.raises(StopIteration) as end:
+        model.infer(request(value=3.0)).send(None)
+    assert end.value.value.outputs[0].numpy().tolist() == [[3.0, 3.0]]
+    with pytest.raises(InferenceError):
+        model.infer(refused).send(None)
+    await model.close()
+    await batching.close()
+
+
 @pytest.mark.parametrize("scheduling", BATCHING, ids=["alone", "batches"])
 async def test_a_run_of_more_rows_than_measured_is_in_a_thread(clock: Clock, scheduling: Any) -> None:
     instance = Timed(clock)

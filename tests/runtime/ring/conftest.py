@@ -21,12 +21,16 @@ ARENA_BYTES = 4 << 20
 
 @dataclass
 class Model(Target):
-    """Answers with ``answer``, or with the responses of ``answers``."""
+    """Answers with ``answer``, ``at_once`` or not, or with the responses of ``answers``."""
 
     answer: Callable[[InferRequest], Any] | None = None
     answers: Callable[[InferRequest], AsyncGenerator[InferResponse, None]] | None = None
     name: str = "model"
+    at_once: bool = False
     received: deque[InferRequest] = field(default_factory=lambda: deque(maxlen=2))
+
+    def infers_at_once(self, request: InferRequest) -> bool:
+        return self.at_once
 
     async def infer(self, request: InferRequest) -> InferResponse:
         self.received.append(request)

@@ -52,8 +52,9 @@ async def echo(received: InferRequest) -> InferResponse:
 
 
 @pytest.mark.parametrize("size", [0, 1, 64, 2048, 2049, 4000, 5000, 65536, 1 << 20])
-async def test_tensors_of_every_size_come_back(link: Link, size: int) -> None:
-    link.models["model"] = Model(echo)
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_tensors_of_every_size_come_back(link: Link, size: int, at_once: bool) -> None:
+    link.models["model"] = Model(echo, at_once=at_once)
     response = await link.client.infer(request(of(size), of(100, 9)), "model")
     assert [bytes(each.view) for each in response.outputs] == [b"\x07" * size, b"\x09" * 100]
     assert response.outputs[0].view.readonly
@@ -111,7 +112,8 @@ async def test_a_request_keeps_its_fields(link: Link) -> None:
     assert model.received[1].context.headers == {}
 
 
-async def test_errors_keep_their_fields(link: Link) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_errors_keep_their_fields(link: Link, at_once: bool) -> None:
     failure = InferenceError(
         ErrorCode.MODEL_FAILED,
         "it failed",
@@ -124,7 +126,7 @@ async def test_errors_keep_their_fields(link: Link) -> None:
     async def fail(_: InferRequest) -> InferResponse:
         raise failure
 
-    link.models["model"] = Model(fail)
+    link.models["model"] = Model(fail, at_once=at_once)
     with pytest.raises(InferenceError) as raised:
         await link.client.infer(request(of(4)), "model")
     assert vars(raised.value) == vars(failure)
@@ -132,17 +134,29 @@ async def test_errors_keep_their_fields(link: Link) -> None:
         await link.client.infer(InferRequest("model", ()), "other")
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 async def test_an_unexpected_error_is_logged_and_keeps_its_text(
-    link: Link, caplog: pytest.LogCaptureFixture
+    link: Link, caplog: pytest.LogCaptureFixture, at_once: bool
 ) -> None:
     async def fail(_: InferRequest) -> InferResponse:
         raise KeyError("a secret")
 
-    link.models["model"] = Model(fail)
+    link.models["model"] = Model(fail, at_once=at_once)
     with pytest.raises(InferenceError, match="internal error") as raised:
         await link.client.infer(request(of(4)), "model")
     assert raised.value.code is ErrorCode.INTERNAL
     assert "a secret" in caplog.text
+
+
+async def test_a_model_that_waits_after_all_is_an_error(link: Link, caplog: pytest.LogCaptureFixture) -> None:
+    async def wait(_: InferRequest) -> InferResponse:
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    link.models["model"] = Model(wait, at_once=True)
+    with pytest.raises(InferenceError, match="internal error"):
+        await link.client.infer(request(of(4)), "model")
+    assert "answers at once" in caplog.text
 
 
 async def test_many_requests_at_once_get_their_own_answers(link: Link) -> None:
