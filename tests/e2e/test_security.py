@@ -413,6 +413,23 @@ def test_a_listener_with_tls_answers_no_plain_request(tmp_path: Path) -> None:
         daemon.kill()
 
 
+def test_a_listener_of_any_transport_takes_plain_connections_too(tmp_path: Path) -> None:
+    """With TLS, so that clients can move one by one; not if it requires certificates."""
+    authority = Authority(tmp_path / "authority")
+    issued = authority.issue("localhost")
+    files = {"cert": issued.cert, "key": issued.key}
+    required = {**files, "client_ca": authority.ca, "client": "require"}
+    listeners = [{"listen": "127.0.0.1:0", "transport": "any", "tls": each} for each in (files, required)]
+    daemon = Daemon.start(tmp_path, {"listeners": listeners, "models": CONFIG["models"]})
+    try:
+        mixed, strict = daemon.addresses
+        assert requests.get(f"http://{mixed}/v2/health/live", timeout=30).status_code == 200
+        with pytest.raises(requests.ConnectionError):
+            requests.get(f"http://{strict}/v2/health/live", timeout=30)
+    finally:
+        daemon.kill()
+
+
 def rows() -> list[list[str]]:
     """The cells of the table of threats."""
     section = PAGE.read_text().partition("\n## Threats\n")[2].partition("\n## ")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import struct
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -18,10 +19,20 @@ import uvloop
 import yaml
 
 from interlingua.protocols import watched_files
+from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import Address
-from interlingua.protocols.wire import HttpRequest
+from interlingua.protocols.wire import HttpReply, HttpRequest
 from interlingua.runtime.repository.files import Loaded
-from interlingua.schemas import Context, InferenceError, InferRequest, Tensor
+from interlingua.schemas import (
+    Context,
+    Datatype,
+    InferenceError,
+    InferRequest,
+    Operation,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
 from interlingua.translator.access.build import authenticator_of
 from interlingua.translator.admin.gate import gate_of
 from interlingua.translator.assembly import assemble, load_local
@@ -32,6 +43,16 @@ from interlingua.translator.daemon import _listen
 from interlingua.translator.reload.differences import needing_restart
 from interlingua.translator.serving.processor import RequestProcessor
 from tests.certificates import Authority, Issued
+from tests.protocols.transport.h2.peer import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    START,
+    RawH2,
+    block,
+    frame,
+)
 from tests.standins.brpc_frames import request_frame, text
 from tests.standins.grps_contract import GrpsMessage, gtensors
 from tests.translator.access.credentials import AUDIENCE, ISSUER, Issuer, token_lines
@@ -223,6 +244,64 @@ def test_every_kind_of_listener(world: World) -> None:
                 for (name, (_, kind, text)), got in zip(said.items(), found, strict=True)
                 if not got.startswith(expected(kind[0], text))
             ]
+            assert not wrong, "\n".join(wrong)
+
+    run(test())
+
+
+async def over_http2(
+    world: World, kind: tuple[str, str, str], address: Address, certificate: Issued | None, headers: Any
+) -> str:
+    """As :func:`outcome`, of a client over HTTP/2 and TLS."""
+    context = ssl.create_default_context(cafile=world.authority.ca)
+    context.set_alpn_protocols(["h2"])
+    if certificate is not None:
+        context.load_cert_chain(certificate.cert, certificate.key)
+    call = DIALECTS[kind[0]].bindings["http"].calls[Operation.INFER]
+    values = np.arange(16, dtype=np.float32).reshape(1, 16)
+    request = InferRequest("m", (Tensor.from_numpy("X", values),), context=Context())
+    sent, form = call.encode(
+        request, Signature(*((TensorSpec(name, Datatype.FP32, (-1, 16)),) for name in "XY"))
+    )
+    fields = [(":method", sent.method), (":scheme", "https"), (":path", sent.path), (":authority", "a")]
+    fields += [(name.lower(), value) for name, value in {**sent.headers, **headers}.items()]
+    try:
+        reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+        try:
+            client = RawH2(reader, writer)
+            head = frame(HEADERS, END_HEADERS, 1, block(fields))
+            await client.send(START, head, frame(DATA, END_STREAM, 1, b"".join(sent.parts)))
+            answer = await client.answer()
+        finally:
+            writer.close()
+        reply = HttpReply(int(answer.head.pop(":status")), answer.head, answer.body)
+        assert np.array_equal(call.decode(form, reply).outputs[0].numpy(), values)
+    except (OSError, EOFError):
+        return "UNAVAILABLE: closed"
+    except InferenceError as error:
+        return f"{error.code.name}: {error.message}"
+    return ALLOWED
+
+
+def test_http_over_http2(world: World) -> None:
+    """The same listeners and the same answers, whichever version ALPN chooses."""
+    kinds = [kind for kind in KINDS if kind[1] == "http"]
+
+    async def test() -> None:
+        async with served(world, world.listeners) as (_, addresses):
+            wrong = []
+            for kind in kinds:
+                required, plain = addresses[2 * KINDS.index(kind) :][:2]
+                cases: list[Any] = [
+                    (required, certificate, {}, BY_CERTIFICATE[name])
+                    for name, certificate in world.certificates.items()
+                ]
+                cases += [(plain, None, world.headers[name], BY_HEADER[name]) for name in BY_HEADER]
+                for address, certificate, headers, words in cases:
+                    got = await over_http2(world, kind, address, certificate, headers)
+                    if not got.startswith(expected(kind[0], words)):
+                        wrong.append(f"{'-'.join(kind)}: {got!r} instead of {words!r}")
             assert not wrong, "\n".join(wrong)
 
     run(test())
