@@ -1,15 +1,16 @@
 """Writes buffers to a socket with few system calls: small ones joined, large ones uncopied and gathered.
 
 A connection with many requests in flight answers several in one turn of the event loop, and a large message
-consists of many frames: a ``WriteBatch`` holds what is written until the end of the turn. uvloop has one
-system call for a gathering write; asyncio's own loop has one for each piece, and copies what the socket does
-not take.
+consists of many frames: a ``WriteBatch`` holds what is written until the end of the turn. Answers on several
+connections leave together then too (``Flushes``). uvloop has one system call for a gathering write; asyncio's
+own loop has one for each piece, and copies what the socket does not take.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
 
 from interlingua.protocols.wire import Buffer
 
@@ -22,6 +23,10 @@ everything then passes through the processor's cache."""
 
 _FLUSHED_BYTES = 1 << 19
 """From this size on, pieces are not held back: the transport says when its buffer is full."""
+
+
+_MOST_HELD = 16
+"""After so many answers in one turn of the event loop they leave, so that none waits long for the others."""
 
 
 def write_pieces(transport: asyncio.WriteTransport, pieces: Sequence[Buffer], size: int) -> None:
@@ -93,3 +98,35 @@ class WriteBatch:
             self._transport.write(pieces[0])
         else:
             write_pieces(self._transport, pieces, size)
+
+
+class Flushes:
+    """Calls the functions that connections of one event loop add, which write what those hold back, at the
+    end of the current turn. A client on this machine, or one with several connections, then wakes once for
+    all of them, and the event loop keeps its processor meanwhile."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._held: list[Callable[[], None]] = []
+
+    def add(self, flush: Callable[[], None]) -> None:
+        """Call ``flush``, which does not raise, at the end of the turn."""
+        held = self._held
+        if not held:
+            self._loop.call_soon(self._run)
+        held.append(flush)
+        if len(held) >= _MOST_HELD:
+            self._run()
+
+    def _run(self) -> None:
+        held, self._held = self._held, []
+        for flush in held:
+            flush()
+
+
+_flushes: WeakKeyDictionary[asyncio.AbstractEventLoop, Flushes] = WeakKeyDictionary()
+
+
+def flushes_of(loop: asyncio.AbstractEventLoop) -> Flushes:
+    """Those of ``loop``."""
+    return _flushes.get(loop) or _flushes.setdefault(loop, Flushes(loop))

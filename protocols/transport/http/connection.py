@@ -94,6 +94,7 @@ class HttpConnection(BodyReceiver):
 
     def eof_received(self) -> bool:
         """The client has closed its side. Whether the connection stays open, for an answer and no longer."""
+        self._writer.flush()
         if self._reader.state not in _COMPLETE or has_gone(self._transport):
             return False
         self._half_closed = True
@@ -143,15 +144,19 @@ class HttpConnection(BodyReceiver):
         """Close if idle; else the next answer does."""
         # asyncio's transports of TLS break at a second close
         if self._reader.state is IDLE and not self._transport.is_closing():
+            self._writer.flush()
             self._transport.close()
 
     @property
     def unsent(self) -> bool:
         """See ``Accepted``."""
-        return self not in self._connections.in_flight and self._transport.get_write_buffer_size() > 0
+        if self in self._connections.in_flight:
+            return False
+        return bool(self._writer.held) or self._transport.get_write_buffer_size() > 0
 
     def cut(self) -> None:
         """Close the socket now: an orderly close would wait for a client that reads nothing."""
+        self._writer.flush()
         self._transport.abort()
 
     abort = cut
@@ -240,7 +245,7 @@ class HttpConnection(BodyReceiver):
             _log.exception("unexpected error")
         finally:
             if reader.state is not CLOSED:
-                self._transport.abort()  # half an answer must not look complete (RFC 9112, 8)
+                self.cut()  # half an answer must not look complete (RFC 9112, 8)
             self._connections.in_flight.discard(self)
             self._connections.changed()
             self._task = None
@@ -278,7 +283,9 @@ class HttpConnection(BodyReceiver):
             keep_alive = keep_alive and minor > 0
             await self._writer.stream(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
         else:
-            self._writer.whole(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
+            # a connection without others in flight waits for none
+            hold = keep_alive and len(self._connections.in_flight) > 1
+            self._writer.whole(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless, hold=hold)
             if self._writer.paused:
                 await self._writer.drain()
         return keep_alive
@@ -324,6 +331,7 @@ class HttpConnection(BodyReceiver):
             return
         unread = reader.state is UNREAD or reader.pending
         reader.close()
+        self._writer.flush()
         if self._timer is not None:
             self._timer.cancel()
         self._expires = monotonic() + self._settings.timeouts.write_secs

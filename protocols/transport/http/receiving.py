@@ -11,6 +11,7 @@ from time import monotonic
 
 from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
 from interlingua.protocols.transport.http.engine import Settings, broken_body, request_too_large, slow_body
+from interlingua.protocols.transport.http.writer import AnswerWriter
 from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, ArrivingBody
 from interlingua.protocols.transport.http1.body import BodyError, SmallChunksError
 from interlingua.protocols.transport.http1.headers import RequestHeaders
@@ -31,6 +32,7 @@ class BodyReceiver(asyncio.Protocol):
     _transport: asyncio.Transport
     _loop: asyncio.AbstractEventLoop
     _turn: Turn
+    _writer: AnswerWriter
     _held: BodyLoad
     _expires: float
     _body_began: float  # in monotonic time, later by the time in which it was not read
@@ -70,6 +72,7 @@ class BodyReceiver(asyncio.Protocol):
             self._answer_early()
             return
         if headers.expects_continue:  # RFC 9110, 10.1.1
+            self._writer.flush()
             self._transport.write(_CONTINUE)
         if self._reader.missing >= DIRECT_BYTES and self._has_space(request):
             self._direct = True

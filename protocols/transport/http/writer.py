@@ -1,6 +1,7 @@
 """Writes answers onto an HTTP/1 connection, and waits where its client is slow to take them.
 
-Small answers go out in one write and large parts are never joined.
+Small answers go out in one write and large parts are never joined. Of several connections with requests,
+small answers leave together.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from interlingua.protocols.transport.http1.answer import (
 )
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.timeouts import Timeouts
-from interlingua.protocols.transport.writes import JOINED_BYTES, write_pieces
+from interlingua.protocols.transport.writes import JOINED_BYTES, flushes_of, write_pieces
 from interlingua.protocols.wire import BodyRest, Buffer, HttpAnswer, parts_of
 
 _GONE = "the client closed the connection"
@@ -30,15 +31,23 @@ _KNOWN_LINES, _KNOWN_BYTES = 8, 1 << 10
 """How many lines of a head are kept to write the next one, and up to which length."""
 
 
+_HELD_BYTES = 1 << 12
+"""Up to this size, an answer may wait for those to other connections."""
+
+
 class AnswerWriter:
     """The writing side of one connection. Answers are written in the version HTTP/1.``minor``; ``bodiless``
-    ones, to HEAD, without their bodies."""
+    ones, to HEAD, without their bodies. Before others write to ``transport``, or close it, they
+    :meth:`flush`."""
 
     def __init__(self, transport: asyncio.Transport, timeouts: Timeouts) -> None:
         self._transport = transport
         self._stall = StallWatch(transport, timeouts)
         self._writable: asyncio.Future[None] | None = None
         self._known: list[tuple[tuple[str, str], bytes]] = []
+        self._flushes = flushes_of(asyncio.get_running_loop())
+        self.held = b""
+        """What is not written yet."""
         self.paused = False
         """Whether there is something to ``drain``."""
 
@@ -64,11 +73,24 @@ class AnswerWriter:
             finally:
                 self._stall.cancel()
 
+    def flush(self) -> None:
+        """Write what is held back."""
+        held, self.held = self.held, b""
+        if held and not self._transport.is_closing():
+            self._transport.write(held)
+
     def whole(
-        self, answer: HttpAnswer, parts: Sequence[Buffer], minor: int, *, keep_alive: bool, bodiless: bool
+        self,
+        answer: HttpAnswer,
+        parts: Sequence[Buffer],
+        minor: int,
+        *,
+        keep_alive: bool,
+        bodiless: bool,
+        hold: bool = False,
     ) -> None:
-        """Write an answer that has all of its ``parts``. Raises ``ConnectionError`` where the client is
-        gone."""
+        """Write an answer that has all of its ``parts``; ``hold`` a small one until the end of the turn.
+        Raises ``ConnectionError`` where the client is gone."""
         if self._transport.is_closing():
             raise ConnectionResetError(_GONE)
         size = answer.size
@@ -77,11 +99,17 @@ class AnswerWriter:
         if answer.status in BODILESS:
             bodiless, framing = True, ""
         head = self._head(answer, framing, minor, keep_alive)
-        write = self._transport.write
+        if hold and size <= _HELD_BYTES:
+            held, self.held = self.held, b"".join((self.held, head, *(() if bodiless else parts)))
+            if not held:
+                self._flushes.add(self.flush)
+            return
+        if self.held:
+            self.flush()
         if bodiless:
-            write(head)
+            self._transport.write(head)
         elif size <= JOINED_BYTES:
-            write(b"".join((head, *parts)))
+            self._transport.write(b"".join((head, *parts)))
         else:
             write_pieces(self._transport, (head, *map(flat, parts)), size)
 
@@ -93,6 +121,7 @@ class AnswerWriter:
         try:
             pieces = self._head(answer, framing, minor, keep_alive), *map(flat, parts)
             self._check_client()
+            self.flush()
             write_pieces(self._transport, pieces, total_size(pieces))
             async for piece in rest:
                 if self.paused:
@@ -133,6 +162,7 @@ class AnswerWriter:
         ``ConnectionError`` where the client is gone."""
         chunked = minor > 0
         framing = "transfer-encoding: chunked\r\n" if chunked else ""
+        self.flush()
         self._transport.write(head_of(answer.status, answer.headers, framing, minor, keep_alive))
         try:
             if not bodiless:

@@ -6,11 +6,12 @@ import asyncio
 import os
 import socket
 import ssl
+from functools import partial
 from typing import cast
 
 import pytest
 
-from interlingua.protocols.transport.writes import WriteBatch, write_pieces
+from interlingua.protocols.transport.writes import WriteBatch, flushes_of, write_pieces
 from tests.e2e.daemon import ROOT
 
 
@@ -82,3 +83,17 @@ async def test_a_full_socket_pauses_the_protocol() -> None:
         assert peer.paused
         transport.abort()
         await asyncio.sleep(0)
+
+
+async def test_connections_flush_together_at_the_end_of_a_turn_or_once_they_are_many() -> None:
+    flushes, flushed = flushes_of(asyncio.get_running_loop()), list[int]()
+    for number in range(3):
+        flushes.add(partial(flushed.append, number))
+        assert not flushed
+    await asyncio.sleep(0)
+    assert flushed == [0, 1, 2]
+    for number in range(100):
+        flushes.add(partial(flushed.append, number))
+    assert 3 < len(flushed) < 103
+    await asyncio.sleep(0)
+    assert flushed == [0, 1, 2, *range(100)]

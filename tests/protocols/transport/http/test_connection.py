@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +34,9 @@ class Wire(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         self.written += data
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -71,10 +75,15 @@ class Late(HttpEcho):
         return await super().serve(request)
 
 
-async def converse(pieces: list[bytes], rests: list[int]) -> tuple[bytes, list[HttpRequest], bool]:
-    """What is written in answer to ``pieces``, between which the loop has as many turns as ``rests`` says."""
+async def converse(
+    pieces: list[bytes], rests: list[int], busy: bool = False
+) -> tuple[bytes, list[HttpRequest], bool]:
+    """What is written in answer to ``pieces``, between which the loop has as many turns as ``rests`` says.
+    ``busy``: another connection has a request in flight."""
     handler = Late(max_body_bytes=1000)
     connections: ConnectionSet[HttpConnection] = ConnectionSet()
+    others = {object()} if busy else set()
+    connections.in_flight |= others
     limits = Settings(handler, half_closed_secs=60, linger_secs=0)
     connection, wire = HttpConnection(limits, connections), Wire()
     connection.connection_made(wire)
@@ -86,8 +95,9 @@ async def converse(pieces: list[bytes], rests: list[int]) -> tuple[bytes, list[H
         connection.data_received(piece)
         for _ in range(rests[place % len(rests)]):
             await asyncio.sleep(0)
-    while connections.in_flight:
+    while connections.in_flight != others:
         await asyncio.sleep(0)
+    await asyncio.sleep(0)  # the end of the turn
     closed = wire.closed
     wire.close()
     connection.connection_lost(None)
@@ -120,21 +130,25 @@ _ENDS = st.sampled_from(
 
 
 @settings(max_examples=300)
-@example([b"\r\n\r\nHEAD / HTTP/1.1\r\nHost: x\r\n\r\n"], b"NOT HTTP\r\n\r\n", [35, 388], [1])
+@example([b"\r\n\r\nHEAD / HTTP/1.1\r\nHost: x\r\n\r\n"], b"NOT HTTP\r\n\r\n", [35, 388], [1], False)
+@example([post("/", b"ab"), post("/", b"expected", "Expect: 100-continue")], b"", [100], [9], True)
 @given(
     st.lists(_REQUESTS, min_size=1, max_size=6),
     _ENDS,
     st.lists(st.integers(0, 1 << 16), max_size=12),
     st.lists(st.integers(0, 4), min_size=1, max_size=6),
+    st.booleans(),
 )
-def test_any_pieces(requests: list[bytes], end: bytes, where: list[int], rests: list[int]) -> None:
+def test_any_pieces(
+    requests: list[bytes], end: bytes, where: list[int], rests: list[int], busy: bool
+) -> None:
     stream = b"".join(requests) + end
     places = sorted({0, len(stream), *(place % len(stream) for place in where)})
     pieces = [stream[a:b] for a, b in pairwise(places)]
 
     async def both() -> None:
         each = [await converse([request], [1]) for request in [*requests, end] if request]
-        written, heads, closed = await converse(pieces, rests)
+        written, heads, closed = await converse(pieces, rests, busy)
         # an early answer to half a request ends the connection: what follows cannot be told from its body
         early = written.endswith(b"connection: close\r\n\r\nno such path")
         expected = b"".join(answers for answers, _, _ in each)
@@ -166,3 +180,45 @@ def test_a_large_body_in_any_pieces(pieces: int) -> None:
         assert written.endswith(b"next")
 
     asyncio.run(converse_once())
+
+
+END = Callable[[HttpConnection, Wire], None]
+
+
+def _interim(connection: HttpConnection, wire: Wire) -> None:
+    connection.data_received(
+        b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("happens", "follows"),
+    [
+        (lambda connection, wire: connection.drain(), b""),
+        (lambda connection, wire: connection.cut(), b""),
+        (lambda connection, wire: connection.eof_received(), b""),
+        (lambda connection, wire: connection.data_received(b"NOT HTTP\r\n\r\n"), b"HTTP/1.1 501 "),
+        (_interim, b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+    ids=["drained", "cut", "half closed", "malformed", "continued"],
+)
+async def test_an_answer_that_is_held_back_precedes_what_follows(happens: END, follows: bytes) -> None:
+    connections: ConnectionSet[HttpConnection] = ConnectionSet()
+    connections.in_flight.add(object())
+    connection, wire = HttpConnection(Settings(HttpEcho(), linger_secs=0), connections), Wire()
+    connection.connection_made(wire)
+    connection.data_received(post("/", b"held"))
+    while connection in connections.in_flight:
+        assert not wire.written
+        await asyncio.sleep(0)
+    assert connection.unsent
+    assert not wire.written
+    happens(connection, wire)
+    answer, body, rest = bytes(wire.written).partition(b"held")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert body
+    assert rest.startswith(follows)
+    assert not connection.unsent
+    wire.close()
+    connection.connection_lost(None)
+    await asyncio.sleep(0)

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -279,6 +280,20 @@ class TestConnections:
             await peer.send(b"".join(post("/", b"%d" % number) for number in range(100)))
             for number in range(100):
                 assert (await peer.reply()).body == b"%d" % number
+
+    async def test_answers_that_are_ready_at_once_all_leave(self) -> None:
+        handler = HttpEcho()
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(serving(handler))
+            peers = [await stack.enter_async_context(RawHttp.to(server.address)) for _ in range(40)]
+            for number, peer in enumerate(peers):
+                await peer.send(post("/wait", b"%d" % number))
+            async with asyncio.timeout(20):
+                while len(handler.served) < len(peers):
+                    await asyncio.sleep(0.01)
+                handler.release.set()
+                for number, peer in enumerate(peers):
+                    assert (await peer.reply()).body == b"%d" % number
 
     async def test_close_is_honoured(self) -> None:
         async with serving(HttpEcho()) as server, RawHttp.to(server.address) as peer:
