@@ -18,6 +18,7 @@ from typing import Any
 from benchmarks import processes
 from benchmarks.cases import CASES, CONFIG, Case
 from benchmarks.processes import Load, Server
+from interlingua.translator.progress import StatusLine
 
 ROUNDS = 7
 QUICK_ROUNDS = 3
@@ -94,8 +95,12 @@ def rows(only: str, quick: bool) -> Iterator[Row]:
             kind: running.enter_context(processes.floor(kind))
             for kind in dict.fromkeys(case.floor for case in chosen)
         }
-        for case in chosen:
-            yield measure(case, daemon, bare[case.floor], load, folder, quick)
+        line = running.enter_context(StatusLine(sys.stderr))
+        for number, case in enumerate(chosen, 1):
+            line.show(f"{number} of {len(chosen)}: {case.name}")
+            row = measure(case, daemon, bare[case.floor], load, folder, quick)
+            line.clear()
+            yield row
 
 
 def main() -> int:

@@ -201,6 +201,7 @@ def test_a_server_that_is_not_ready(checked: Checked, tmp_path: Path) -> None:
     assert any(": models.broken.upstream: " in problem for problem in problems)
 
 
-def test_json_alone_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_without_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-c", str(tmp_path / "c.yaml"), "--json"]) == 2
-    assert "--json needs --probe" in capsys.readouterr().err
+    (problem,) = json.loads(capsys.readouterr().out)["errors"]
+    assert problem["text"] == "cannot be read: No such file or directory"

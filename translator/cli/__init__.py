@@ -26,6 +26,8 @@ from interlingua.translator.cli import (
     serve,
 )
 from interlingua.translator.cli.arguments import RefusedError
+from interlingua.translator.cli.colours import painted
+from interlingua.translator.cli.parser import SuggestingParser
 
 COMMANDS = {
     "serve": serve,
@@ -50,14 +52,15 @@ logging.getLogger("interlingua").addHandler(logging.NullHandler())
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = SuggestingParser(
         prog="interlingua",
+        commands=COMMANDS,
         description="A daemon that connects any model-inference client with any model server.",
         epilog="Exit codes: 0 success, 1 a check failed or a server returned an error, 2 wrong usage or "
         "configuration.",
     )
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=SuggestingParser)
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.HELP, description=module.HELP, epilog=module.__doc__)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -95,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(nowhere, stream.fileno())
         return UNREAD
     except (RefusedError, OSError) as error:
-        sys.stderr.write(f"interlingua {arguments.command}: {error}\n")
+        sys.stderr.write(f"{painted(f'interlingua {arguments.command}:', 'red', sys.stderr)} {error}\n")
         return 2
     except Exception as error:
         return _failed(error)
@@ -108,7 +111,7 @@ def _failed(error: Exception) -> int:
     from interlingua.translator.config.document import ConfigError
 
     if isinstance(error, InferenceError):
-        sys.stderr.write(f"{error.code.name}: {error.message}\n")
+        sys.stderr.write(f"{painted(f'{error.code.name}:', 'red', sys.stderr)} {error.message}\n")
         return 1
     if isinstance(error, ConfigError):
         sys.stderr.write(f"{error}\n")

@@ -6,8 +6,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from interlingua.translator.cli.arguments import RefusedError, add_server
+from interlingua.translator.cli.colours import Colour, painted
+
+if TYPE_CHECKING:
+    from interlingua.translator.conformance.kit import CheckResult
+    from interlingua.translator.conformance.report import Tested
 
 HELP = "test whether any server conforms to its dialect"
 
@@ -27,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, metavar="N", help="seed of the examples (default: 0)")
     add("--timeout-secs", type=float, default=10.0, metavar="S", help="for each request (default: 10)")
     add("--junit", metavar="FILE", help="write JUnit XML")
+    add("--json", action="store_true", help="print the results as one line of JSON")
     add("--markdown", metavar="FILE", help="write a Markdown page")
 
 
@@ -36,34 +43,70 @@ def run(arguments: argparse.Namespace) -> int:
         import hypothesis  # noqa: F401
     except ImportError:
         raise RefusedError("install the extra: pip install 'interlingua[conformance]'") from None
-    from interlingua.translator.conformance.kit import Effort
-    from interlingua.translator.conformance.report import as_details, as_junit, as_line, as_markdown, summary
-    from interlingua.translator.conformance.session import UsageError, examine
+    from interlingua.translator.conformance.report import as_junit, as_markdown
+    from interlingua.translator.conformance.session import UsageError
 
-    results = []
-    effort = Effort(arguments.examples, arguments.secs, arguments.seed)
     try:
+        tested, results = _results(arguments)
+        for name, write in (("junit", as_junit), ("markdown", as_markdown)):
+            if getattr(arguments, name):
+                Path(getattr(arguments, name)).write_bytes(write([(tested, results)]))
+    except UsageError as error:
+        raise RefusedError(str(error)) from error
+    (_print_json if arguments.json else _print_end)(tested, results)
+    return 1 if any(result.status.bad for result in results) else 0
+
+
+def _results(arguments: argparse.Namespace) -> tuple[Tested, list[CheckResult]]:
+    """What is tested, and every result, which it prints unless the output is JSON."""
+    from interlingua.translator.conformance.kit import Effort
+    from interlingua.translator.conformance.session import examine
+    from interlingua.translator.progress import StatusLine
+
+    results: list[CheckResult] = []
+    with StatusLine(sys.stderr) as line:
         tested, running = examine(
             arguments.dialect,
             arguments.transport,
             arguments.url,
             arguments.models or (),
             arguments.signature or None,
-            effort,
+            Effort(arguments.examples, arguments.secs, arguments.seed),
             arguments.timeout_secs,
             arguments.only,
+            lambda model, check: line.show(f"{len(results)} done, now {model} {check.name}"),
         )
         for result in running:
             results.append(result)
-            sys.stdout.write(f"{as_line(result)}\n")
-            sys.stdout.flush()
-        for name, write in (("junit", as_junit), ("markdown", as_markdown)):
-            if getattr(arguments, name):
-                Path(getattr(arguments, name)).write_bytes(write([(tested, results)]))
-    except UsageError as error:
-        raise RefusedError(str(error)) from error
-    failed = [result for result in results if result.status.bad]
-    for result in failed:
-        sys.stdout.write(f"\n{as_details(result)}\n")
+            line.clear()
+            if not arguments.json:
+                sys.stdout.write(f"{_painted(result)}\n")
+                sys.stdout.flush()
+    return tested, results
+
+
+def _painted(result: CheckResult) -> str:
+    from interlingua.translator.conformance.kit import CheckStatus
+    from interlingua.translator.conformance.report import as_line
+
+    word, rest = as_line(result)[:4], as_line(result)[4:]
+    colour: Colour = "red" if result.status.bad else "green"
+    return f"{painted(word, 'dim' if result.status is CheckStatus.SKIPPED else colour, sys.stdout)}{rest}"
+
+
+def _print_end(_: Tested, results: list[CheckResult]) -> None:
+    from interlingua.translator.conformance.report import as_details, summary
+
+    for result in results:
+        if result.status.bad:
+            sys.stdout.write(f"\n{as_details(result)}\n")
     sys.stdout.write(f"\n{summary(results)}\n")
-    return 1 if failed else 0
+
+
+def _print_json(tested: Tested, results: list[CheckResult]) -> None:
+    import orjson
+
+    from interlingua.translator.conformance.report import as_document
+
+    document = as_document(tested, results)
+    sys.stdout.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE).decode())

@@ -15,6 +15,7 @@ from interlingua.translator.cli.arguments import RefusedError, add_server, count
 
 if TYPE_CHECKING:
     from interlingua.translator.recording.replay import Destination
+    from interlingua.translator.recording.replay_report import ReplayReport
 
 HELP = "send recorded requests to a server and compare the answers"
 
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from interlingua.protocols.transport import loop
     from interlingua.translator.diff import Tolerance
+    from interlingua.translator.progress import StatusLine
     from interlingua.translator.recording.files import RecordingError, RecordingReader
     from interlingua.translator.recording.pace import Pace
     from interlingua.translator.recording.replay import replay
@@ -70,8 +72,14 @@ def run(arguments: argparse.Namespace) -> int:
     timed = arguments.rate is not None or arguments.speed is not None
     pace = Pace(arguments.rate, arguments.speed, None if timed else arguments.concurrency or 1)
     destination = _destination(arguments)
+
+    def progress(report: ReplayReport) -> None:
+        line.show_often(
+            f"{report.sent} sent: {report.equal} equal, {report.different} different, {report.failed} failed"
+        )
+
     try:
-        with ExitStack() as opened:
+        with ExitStack() as opened, StatusLine(sys.stderr) as line:
             readers = [opened.enter_context(RecordingReader(Path(name))) for name in arguments.files]
             report = loop.run(
                 replay(
@@ -82,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
                     generate_redacted=arguments.generate_redacted,
                     timeout_secs=arguments.timeout_secs,
                     limit=arguments.limit,
+                    progress=progress if line.is_shown else None,
                 )
             )
     except RecordingError as error:

@@ -6,7 +6,7 @@ its mapping. ``options`` defines the keys."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -31,13 +31,14 @@ class Problem:
 
 class ConfigError(Exception):
     """An invalid configuration. ``lines`` has one entry per problem, in the order of the file and then of the
-    others: ``file:line: path.to.key: text``."""
+    others: ``file:line: path.to.key: text``. ``problems`` are the same, each with its ``source``."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
         files = list(dict.fromkeys((source, *(problem.source or source for problem in problems))))
         # problems of one line keep the order in which they were found
-        ordered = sorted(problems, key=lambda each: (files.index(each.source or source), each.line))
-        self.lines = [_line(problem.source or source, problem) for problem in ordered]
+        named = [replace(problem, source=problem.source or source) for problem in problems]
+        self.problems = sorted(named, key=lambda each: (files.index(each.source), each.line))
+        self.lines = [_line(problem.source, problem) for problem in self.problems]
         super().__init__("\n".join(self.lines))
 
 

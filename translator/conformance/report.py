@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 from xml.etree import ElementTree as Xml
 
 from interlingua.translator.conformance.kit import CheckResult, CheckStatus
@@ -46,6 +47,27 @@ def as_details(result: CheckResult) -> str:
 def summary(results: Sequence[CheckResult]) -> str:
     counted = {status: sum(one.status is status for one in results) for status in CheckStatus}
     return ", ".join(f"{count} {status.value}" for status, count in counted.items() if count)
+
+
+def as_document(tested: Tested, results: Sequence[CheckResult]) -> dict[str, Any]:
+    """The whole report as values of JSON."""
+    return {
+        **asdict(tested),
+        "summary": {status.value: sum(one.status is status for one in results) for status in CheckStatus},
+        "results": [
+            {
+                "model": one.model,
+                "check": one.check.name,
+                "rule": one.check.rule,
+                "status": one.status.value,
+                "reason": one.reason,
+                "request": one.request,
+                "reply": one.reply,
+                "secs": round(one.secs, 3),
+            }
+            for one in results
+        ],
+    }
 
 
 def as_markdown(tested: Sequence[tuple[Tested, Sequence[CheckResult]]]) -> bytes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from interlingua.schemas import ErrorCode, InferenceError, Operation, ServerMetadata, Signature
 from interlingua.translator.config.bindings import binding_of
 from interlingua.translator.config.signature import read_signature
+from interlingua.translator.conformance.check import Check
 from interlingua.translator.conformance.discovery import discover, models_of
 from interlingua.translator.conformance.errors import InapplicableError
 from interlingua.translator.conformance.kit import CheckResult, Effort, checks_of, run_all
@@ -55,8 +56,10 @@ def examine(
     effort: Effort | None = None,
     timeout_secs: float = 10.0,
     only: str = "",
+    begins: Callable[[str, Check], None] | None = None,
 ) -> tuple[Tested, Iterator[CheckResult]]:
-    """What is tested, and the results as they arrive; ``only`` runs checks whose name contains it. Raises
+    """What is tested, and the results as they arrive; ``only`` runs checks whose name contains it. ``begins``
+    is called with each model and check before it runs. Raises
     ``UsageError`` for invalid arguments, ``InferenceError`` if the server is unreachable."""
     try:
         declared = None if signature is None else read_signature(signature)
@@ -76,9 +79,18 @@ def examine(
             with server_under_test(
                 dialect, transport, url, model, signature=declared, timeout_secs=timeout_secs
             ) as server:
-                yield from run_all(server, checks, effort or Effort())
+                yield from run_all(server, _announced(model, checks, begins), effort or Effort())
 
     return Tested(name, dialect, transport), results()
+
+
+def _announced(
+    model: str, checks: Sequence[Check], begins: Callable[[str, Check], None] | None
+) -> Iterator[Check]:
+    for check in checks:
+        if begins is not None:
+            begins(model, check)
+        yield check
 
 
 def _name(server: ServerUnderTest) -> str:

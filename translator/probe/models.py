@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from interlingua.runtime.repository.files import examine_model, load_models, needed_models
+from interlingua.runtime.repository.files import Progress, examine_model, load_models, needed_models
 from interlingua.translator.assembly import local_models
 from interlingua.translator.config.document import Path
 from interlingua.translator.config.options import Config
@@ -13,9 +13,9 @@ Fault = tuple[Path, str]
 """A key of the configuration, and its fault."""
 
 
-async def unloadable(config: Config, *, load: bool = False) -> list[Fault]:
+async def unloadable(config: Config, *, load: bool = False, progress: Progress | None = None) -> list[Fault]:
     """The faults of local models. Without ``load`` no engine starts and no model runs."""
-    return await asyncio.to_thread(_examined, config) if not load else await _loaded(config)
+    return await asyncio.to_thread(_examined, config) if not load else await _loaded(config, progress)
 
 
 def _examined(config: Config) -> list[Fault]:
@@ -33,9 +33,9 @@ def _examined(config: Config) -> list[Fault]:
     return faults
 
 
-async def _loaded(config: Config) -> list[Fault]:
+async def _loaded(config: Config, progress: Progress | None) -> list[Fault]:
     places = {source.name: (source, place) for source, place in local_models(config)}
-    loaded = await asyncio.to_thread(load_models, [source for source, _ in places.values()])
+    loaded = await asyncio.to_thread(load_models, [source for source, _ in places.values()], progress)
     reasons = {name: [str(error)] for name, error in loaded.failed.items()}
     for name, model in loaded.models.items():
         reasons[name] = list(model.failed.values())

@@ -92,13 +92,21 @@ async def replay(
     generate_redacted: bool = False,
     timeout_secs: float = 60.0,
     limit: int | None = None,
+    progress: Callable[[ReplayReport], None] | None = None,
 ) -> ReplayReport:
-    """Send ``records``, at most ``limit`` of them, and report the results.
+    """Send ``records``, at most ``limit`` of them, and report the results; ``progress`` gets the report so
+    far after each answer.
 
     With ``generate_redacted`` redacted inputs are generated; otherwise their requests are refused."""
     run = _Run(destination, tolerance or Tolerance(), generate_redacted, timeout_secs)
     slots = asyncio.Semaphore(pace.concurrency or _IN_FLIGHT)
     began, first = time.monotonic(), None
+
+    def ended(_: object) -> None:
+        slots.release()
+        if progress is not None:
+            progress(run.report)
+
     try:
         async with asyncio.TaskGroup() as group:
             for position, (number, record) in enumerate(islice(in_order(records), limit)):
@@ -108,7 +116,7 @@ async def replay(
                 # yields even when late, so that requests in flight progress
                 await asyncio.sleep(due - time.monotonic())
                 sending = group.create_task(run.send((number, record), due if pace.is_open else None))
-                sending.add_done_callback(lambda _: slots.release())
+                sending.add_done_callback(ended)
     finally:
         await run.close()
     run.report.elapsed_secs = time.monotonic() - began
