@@ -1,5 +1,5 @@
 """Traffic at full rate between all dialects and transports, with errors, cancelled calls, loads and unloads, shared
-memory and hostile connections: nothing may grow.
+memory, reloads of the configuration and hostile connections: nothing may grow.
 
 ``SOAK_SECS`` is the time (``make soak``), ``SOAK_PLOT`` a file for the plot of the samples.
 """
@@ -38,6 +38,10 @@ ATTACK_SECS = min(1.0, SECS / 300)
 """The time of an attack, and of the pause after it."""
 
 ERROR_PACE_SECS = min(0.02, SECS / 6000)
+RELOAD_PACE_SECS = min(1.0, SECS / 60)
+DRAIN_SECS = 0.5
+"""How long clients of a replaced listener may leave a connection idle before it closes."""
+
 LOCAL = ("identity_fp32", "identity_bytes", "simple", "simple_string")
 """Models that the daemon has itself, for bad inputs and shared memory."""
 
@@ -73,6 +77,10 @@ def listeners(*default_models: str) -> list[dict[str, Any]]:
     ]
 
 
+KEPT = {"listen": "127.0.0.1:0", "transport": "http", "max_connections": 1000}
+"""A listener that no reload replaces: its limit tells it from the other one over HTTP."""
+
+
 def upstream() -> dict[str, Any]:
     return {"listeners": listeners("X"), "models": {"X": {"backend": "identity", "signature": SIGNATURE}}}
 
@@ -87,7 +95,8 @@ def bridge(addresses: list[str]) -> dict[str, Any]:
         models[name] = {"upstream": name, "remote_model": remote, "signature": SIGNATURE}
     repository = {"path": str(ROOT / "examples" / "models"), "control": "explicit", "load": list(LOCAL)}
     return {
-        "listeners": listeners(*models),
+        "server": {"drain_secs": DRAIN_SECS},
+        "listeners": [*listeners(*models), KEPT],
         "admin": {"listen": "127.0.0.1:0"},
         "model_repository": [repository],
         "models": models,
@@ -123,13 +132,13 @@ class Caller:
         assert self._echoed in message, (self.name, message[:1000])
 
 
-async def soak(daemon: Daemon) -> tuple[Samples, Counter[str], Counter[str]]:
-    """Every caller at once, one client of the daemon for each of its addresses, and all disturbances. Returns the
-    samples, the answers by caller and the disturbances."""
+async def soak(daemon: Daemon, config: Path) -> tuple[Samples, Counter[str], Counter[str]]:
+    """Every caller at once, one client of the daemon for each of its addresses, and all disturbances. ``config`` is the
+    file of the daemon. Returns the samples, the answers by caller and the disturbances."""
     transports = [*TRANSPORTS, *("tcp" for _ in PAIRS[1:])]
     clients: list[Any] = [
         CLIENTS[transport, "native"](parse_url(address, transport))
-        for transport, address in zip(transports, daemon.addresses, strict=True)
+        for transport, address in zip(transports, daemon.addresses[:-1], strict=True)
     ]
     callers: list[Caller] = []
     for dialect, transport in PAIRS:
@@ -155,12 +164,13 @@ async def soak(daemon: Daemon) -> tuple[Samples, Counter[str], Counter[str]]:
                         raise
                     disturbed[LATE] += 1
 
-    http = daemon.addresses[0]
+    kept = daemon.addresses[-1]
     admin = daemon.until("admin listening")["address"]
     in_threads: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
         (disturbances.errors, (daemon, ERROR_PACE_SECS)),
-        (disturbances.loads, (http, LOADED)),
-        (disturbances.shared_memory, (http, "identity_fp32")),
+        (disturbances.loads, (kept, LOADED)),
+        (disturbances.shared_memory, (kept, "identity_fp32")),
+        (disturbances.reloads, (daemon, config, RELOAD_PACE_SECS)),
         (disturbances.hostile, (daemon, ATTACK_SECS, ATTACK_SECS)),
     ]
     try:
@@ -187,7 +197,7 @@ async def test_nothing_grows(tmp_path: Path) -> None:
     try:
         daemon = await asyncio.to_thread(Daemon.start, folders[1], bridge(server.addresses))
         try:
-            samples, answered, disturbed = await soak(daemon)
+            samples, answered, disturbed = await soak(daemon, folders[1] / "config.yaml")
             assert await asyncio.to_thread(daemon.stop) == 0
             logged = {(line["level"], line["event"]) for line in daemon.log}
         finally:
@@ -202,7 +212,7 @@ async def test_nothing_grows(tmp_path: Path) -> None:
     if PLOT:
         Path(PLOT).write_text(svg(title, samples, warm_secs(samples), grown))
     assert disturbed.pop(LATE, 0) <= MAX_LATE * answered.total()
-    assert set(disturbed) == {"attacks", "cancels", "errors", "loads and unloads", "shared memory"}
+    assert set(disturbed) == {"attacks", "cancels", "errors", "loads and unloads", "reloads", "shared memory"}
     assert {event for level, event in logged if level in ("warning", "error")} <= WARNINGS
     most = limits(SECS, answered.total())
     assert not {name: value for name, value in grown.items() if value >= most[name]}, (grown, most)

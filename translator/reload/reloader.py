@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
@@ -126,6 +127,9 @@ class Reloader:
         self._retiring.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
             _log.error("replaced part not freed", exc_info=failure)
+        # documents, servers and connections refer to themselves, and requests leave no cycles: without them, the
+        # collector would let dozens of configurations come together
+        gc.collect()
 
 
 async def prepared(succession: ConfigSuccession) -> tuple[str, ...]:

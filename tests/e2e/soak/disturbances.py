@@ -1,11 +1,14 @@
-"""What happens to a daemon besides honest requests: errors, cancelled calls, loads and unloads, shared memory,
-hostile connections."""
+"""What happens to a daemon besides honest requests: errors, cancelled calls, loads and unloads, shared memory, reloads
+of the configuration, hostile connections."""
 
 from __future__ import annotations
 
 import asyncio
+import http.client
+import itertools
 import os
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -15,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import requests
+import yaml
 
 from benchmarks.hostile.attack import Target
 from benchmarks.hostile.table import ATTACKS
 from tests.e2e.bad_inputs import graphpipe, grps, oip_grpc, oip_http, trtis
 from tests.e2e.bad_inputs.wires import TRANSPORTS, connections
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import Daemon, eventually
 from tests.e2e.soak.samples import Gate
 
 Done = Counter[str]
@@ -33,6 +37,14 @@ BAD_INPUTS: list[Any] = [
 ]
 
 _WARM_CYCLES = 3
+
+_KINDS = {"models", "upstreams", "routes", "listeners", "options"}
+"""What each reload with another file changes."""
+
+_RELOADED = {
+    "backend": "identity",
+    "signature": {side: [{"name": "X", "datatype": "FP32", "shape": [-1]}] for side in ("inputs", "outputs")},
+}
 
 ATTACKED = (
     "connect and close, HTTP",
@@ -54,8 +66,8 @@ ATTACKED = (
 
 
 def errors(daemon: Daemon, pace_secs: float, gate: Gate, done: Done) -> None:
-    """Send every bad input, over and over."""
-    open_ = connections(daemon)
+    """Send every bad input, over and over; those over HTTP to the last listener, which keeps idle connections."""
+    open_ = {**connections(daemon), "http": http.client.HTTPConnection(daemon.addresses[-1], timeout=60)}
     try:
         while not gate.over:
             for each in BAD_INPUTS:
@@ -128,6 +140,58 @@ def shared_memory(address: str, model: str, gate: Gate, done: Done) -> None:
                 time.sleep(_PACE_SECS)
     finally:
         path.unlink()
+
+
+def reloads(daemon: Daemon, path: Path, pace_secs: float, gate: Gate, done: Done) -> None:
+    """Reload by SIGHUP and by ``POST /reload`` in turn, each time with the file at ``path`` as it is, and then with
+    another one."""
+    document = yaml.safe_load(path.read_text())
+    for number in itertools.count():
+        if gate.over:
+            return
+        changes = number % 2 == 1
+        if changes:
+            path.write_text(yaml.safe_dump(_changed(document, number)))
+        with gate.work():
+            kinds = _hang_up(daemon) if number % 4 < 2 else _post_reload(daemon)
+        assert kinds == (_KINDS if changes else set()), (number, kinds)
+        done["reloads"] += 1
+        time.sleep(pace_secs)
+
+
+def _changed(document: Any, number: int) -> Any:
+    """File ``number``: a model, a route, a limit of all listeners, the timeout of one upstream, and the first two listeners
+    differ, which are over HTTP and gRPC, where clients learn that a connection ends."""
+    upstreams, listeners = document["upstreams"], document["listeners"]
+    slow = sorted(upstreams)[number % len(upstreams)]
+    return {
+        **document,
+        "listeners": [{**each, "max_elements": 10_000_000 + number} for each in listeners[:2]]
+        + listeners[2:],
+        "models": {**document["models"], "reloaded": {**_RELOADED, "description": f"reload {number}"}},
+        "upstreams": {**upstreams, slow: {**upstreams[slow], "request_timeout_secs": 50.0 + number % 2}},
+        "routes": [{"match": {"model": f"reload-{number}"}, "to": "reloaded"}],
+        "server": {**document["server"], "max_inflight_requests": 10_000 + number},
+    }
+
+
+def _hang_up(daemon: Daemon) -> set[str]:
+    """Reload by a signal; the kinds of changes."""
+
+    def reloaded() -> list[dict[str, Any]]:
+        return [line for line in daemon.log if line["event"] == "configuration reloaded"]
+
+    before = len(reloaded())
+    daemon.process.send_signal(signal.SIGHUP)
+    eventually(lambda: len(reloaded()) > before)
+    return _KINDS & reloaded()[-1].keys()
+
+
+def _post_reload(daemon: Daemon) -> set[str]:
+    """Reload over HTTP; the kinds of changes."""
+    answer = requests.post(f"{daemon.admin}/reload", timeout=60)
+    assert answer.status_code == 200, answer.text
+    return set(answer.json()["changes"])
 
 
 def hostile(daemon: Daemon, secs: float, pause: float, gate: Gate, done: Done) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,29 @@ async def test_reloads_take_turns_and_retire_at_the_end(tmp_path: Path) -> None:
     await made.close()
     assert noted[-2:] == ["retire", "retire"]
     assert (await made.reload()).errors == ("the server is shutting down",)
+
+
+async def test_what_is_replaced_is_freed_without_other_garbage(tmp_path: Path) -> None:
+    """Requests leave no cycles, so nothing else would run the collector."""
+    path = tmp_path / "c.yaml"
+    path.write_text(TEXT)
+    replaced: list[weakref.ref[Steps]] = []
+
+    def succession(_: Config) -> Steps:
+        made = Steps([])
+        made.itself = made  # type: ignore[attr-defined]
+        replaced.append(weakref.ref(made))
+        return made
+
+    gc.disable()
+    try:
+        made = Reloader(str(path), load(path), succession)
+        await made.reload()
+        await made.close()
+        await asyncio.sleep(0)
+        assert [each() for each in replaced] == [None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
