@@ -34,7 +34,10 @@ class Waits(Protocol):
     send_window: int
     sent: int
     received: int
-    sink: Any
+
+    @property
+    def arrived(self) -> int:
+        """How many bytes of the message are here."""
 
     @property
     def awaits_body(self) -> bool:
@@ -62,7 +65,7 @@ class StallFinder:
                 shared = sender.window if call.send_window > 0 else 0
                 what, progress, count = "write", (call.send_window, call.sent, shared), call.sent
             elif call.awaits_body:
-                count = call.sink.filled if call.sink is not None else 0
+                count = call.arrived
                 what, progress = "body", (call.received, count, 0)
             else:
                 continue

@@ -78,7 +78,7 @@ class H2Connection(Generic[H, S]):
         self._headers = HeaderDecoder(interpret)
         self.guard = FloodGuard()
         self.frames = FrameReader(self, self.guard, preface)
-        self._stream_window, self._connection_window = stream_window, connection_window
+        self.stream_window, self._connection_window = stream_window, connection_window
         self.streams: dict[int, S] = {}
         self.sender = Sender(write, self.streams, self.guard)
         self.closed = False
@@ -129,11 +129,12 @@ class H2Connection(Generic[H, S]):
 
     # called by streams
 
-    def replenish(self, stream: Stream) -> None:
-        """Let the peer of a stream send as much again as was received."""
-        if stream.received > 0 and not stream.half_closed_remote and not stream.closed:
-            self._write(window_update(stream.id, stream.received))
-            stream.received = 0
+    def replenish(self, stream: Stream, unconsumed: int = 0) -> None:
+        """Let the peer of a stream send as much again as was received, less what is ``unconsumed``."""
+        size = stream.received - unconsumed
+        if size > 0 and not stream.half_closed_remote and not stream.closed:
+            self._write(window_update(stream.id, size))
+            stream.received = unconsumed
 
     # called by the frame reader, see ``FrameHandler``
 
@@ -186,8 +187,8 @@ class H2Connection(Generic[H, S]):
         if stream.body_left is not None:
             stream.body_left -= size
         stream.received += size
-        if stream.received >= self._stream_window // 2:
-            if stream.received > self._stream_window + stream.loan:
+        if stream.received >= self.stream_window // 2:
+            if stream.received > self.stream_window + stream.loan:
                 self.reset_stream(stream, Code.FLOW_CONTROL_ERROR)
                 return None
             if not stream.window_held:

@@ -64,7 +64,7 @@ class ServerConnection(H2Connection[H, Stream]):
         """Let the peer send more of a message that is arriving as the connection has room; else what is
         received has been consumed."""
         if stream.loan:
-            if stream.received >= (self._stream_window + stream.loan) // 2:
+            if stream.received >= (self.stream_window + stream.loan) // 2:
                 self.replenish(stream)
         elif stream.missing:
             self._credit.request(stream)

@@ -75,6 +75,11 @@ class Stream:
         """How many bytes the message lacks of which a part is here, 0 if none is."""
         return 0
 
+    @property
+    def arrived(self) -> int:
+        """How many bytes of the message are here of which a part is missing."""
+        return 0 if self.sink is None else int(self.sink.filled)
+
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """Take ``data[start:stop]``, which may be empty, and changes afterwards unless it is ``bytes``;
         ``ended``: the peer's message is complete."""

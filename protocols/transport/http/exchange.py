@@ -1,7 +1,7 @@
 """A request of HTTP on a stream of HTTP/2, and its answer (RFC 9113, 8.1).
 
-The handler gets the request when its body is complete, or earlier to refuse it. A stream that is reset
-cancels its request, which counts as running until its task is done.
+The handler gets the request when its body is complete, or earlier to refuse it or to pass a large one on
+while it arrives. A stream that is reset cancels its request, which counts as running until its task is done.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from interlingua.protocols.transport.http.engine import (
     within,
 )
 from interlingua.protocols.transport.http1.answer import BODILESS, flat, text_answer
+from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, ArrivingBody
 from interlingua.protocols.transport.listener import LINGER_SECS
 from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad
 from interlingua.protocols.transport.timeouts import Timeouts
@@ -42,6 +43,9 @@ from interlingua.schemas import CancelToken, Context, InferenceError
 
 _COPIED_BYTES = 1 << 14
 """Up to this size a body in one DATA frame is copied out of the received bytes; a larger one is a view."""
+
+_CREDITS = 4
+"""In how many parts a client gets a stream's window back, at least."""
 
 _WAITING_BYTES = 1 << 18
 """How much of an answer may be queued before its next part is taken."""
@@ -67,15 +71,20 @@ class ExchangeHost(Protocol):
 
 class HttpExchange(Stream):
     """``_early`` replaces the handler's answer. ``_over``: the answer is complete, or no client waits for it.
-    ``_reset_at_work``: the connection counts the request among those reset whose task still runs."""
+    ``_reset_at_work``: the connection counts the request among those reset whose task still runs.
+    ``_arriving`` is a body of which the handler needs only ``_prefix`` bytes before the rest; ``_behind``: it
+    reads that more slowly than the client sends."""
 
     __slots__ = (
+        "_arriving",
+        "_behind",
         "_early",
         "_handler",
         "_host",
         "_length",
         "_linger",
         "_over",
+        "_prefix",
         "_request",
         "_reset_at_work",
         "_task",
@@ -105,7 +114,9 @@ class HttpExchange(Stream):
         self._task: asyncio.Task[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._linger: asyncio.TimerHandle | None = None
-        self._working = self._over = self._reset_at_work = False
+        self._arriving: ArrivingBody | None = None
+        self._prefix = 0
+        self._working = self._over = self._reset_at_work = self._behind = False
         fields = headers.fields
         trace = fields.get("traceparent", ""), fields.get("tracestate", "")
         context = Context(None, CancelToken(), *trace, host.client, fields)
@@ -117,13 +128,19 @@ class HttpExchange(Stream):
         self._early = headers.refusal or self._head()
         if self._early is not None:
             self._begin()
-        elif headers.expects_continue and not ended:  # RFC 9110, 10.1.1
-            connection.sender.send_headers(self, CONTINUE)
+        elif not ended:
+            if headers.expects_continue:  # RFC 9110, 10.1.1
+                connection.sender.send_headers(self, CONTINUE)
+            if headers.length is not None and headers.length > STREAMED_BYTES:
+                self._expect(headers.length)
 
     # called by the connection
 
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """See ``Stream``."""
+        if self._arriving is not None:
+            self._arrive(self._arriving, memoryview(data)[start:stop])
+            return
         if self._task is not None or self._over:
             if ended and self._linger is not None:
                 self._end()
@@ -152,10 +169,16 @@ class HttpExchange(Stream):
         """See ``Stream``."""
         return 0 if self._length is None or self.sink is None else self._length - self.sink.filled
 
+    @property
+    def arrived(self) -> int:
+        """See ``Stream``."""
+        return super().arrived if self._arriving is None else self._arriving.size
+
     def on_reset(self, code: int) -> None:
         """See ``Stream``."""
         self._over = True
         self._end_body()
+        self._stop_arriving(asyncio.CancelledError())
         if self._linger is not None:
             self._linger.cancel()
         if self._reset_at_work:
@@ -182,7 +205,11 @@ class HttpExchange(Stream):
     @property
     def awaits_body(self) -> bool:
         """Whether the client may send the rest of the body."""
-        return self._task is None and not (self._over or self.half_closed_remote or self.window_held)
+        if self._over or self.half_closed_remote:
+            return False
+        if self._arriving is not None:
+            return not (self._arriving.complete or self._behind)
+        return self._task is None and not self.window_held
 
     def end_body(self, slow: bool, timeouts: Timeouts) -> None:
         """The client has stopped sending the body, or sends it too slowly."""
@@ -223,9 +250,57 @@ class HttpExchange(Stream):
         return error is None
 
     def _refuse(self, error: InferenceError) -> None:
-        """Answer with ``error``; what follows of the body is thrown away."""
+        """Answer with ``error``, also a request that is served while its body arrives. What follows of the
+        body is thrown away."""
         self._early = self._handler.refuse(self._request, error)
-        self._begin()
+        self._stop_arriving(error)
+        if self._task is None:
+            self._begin()
+
+    def _expect(self, length: int) -> None:
+        """Serve the request while its body arrives, if the handler may."""
+        prefix = self._handler.prefix(self._request)
+        if prefix is not None and prefix < length:
+            self._prefix = prefix
+            window, loop = self.connection.stream_window, self._host.loop
+            self._arriving = ArrivingBody(length, self._flow, loop, window)
+
+    def _arrive(self, body: ArrivingBody, data: memoryview) -> None:
+        """Take more of a body that is served while it arrives."""
+        request, held = self._request, self.held
+        if (held is None or held.size != body.held) and not self._holds(body.held):
+            return
+        try:
+            body.feed(data, 0)
+        except MemoryError as fault:
+            self._refuse(broken_body(fault))
+            return
+        if request.rest is None and self._task is None and body.size >= self._prefix:
+            self.window_held = True  # from now on the client gets credit for what is taken
+            request.body, request.rest = body.split(self._prefix), body
+            self._task = self._host.loop.create_task(self._run())
+        elif self.window_held:
+            self._return_credit(body)
+
+    def _flow(self, read: bool) -> None:
+        """The handler keeps up with the client again, or no more."""
+        self._behind = not read
+        if read and self._arriving is not None:
+            self._return_credit(self._arriving)
+
+    def _return_credit(self, body: ArrivingBody) -> None:
+        """Let the client send as much again as was taken of ``body``, if that is worth a frame."""
+        assert self._length is not None and self.body_left is not None, "it has a length"  # noqa: S101, PT018
+        unconsumed = self._length - self.body_left - body.taken  # data of the frame under way are to come
+        if self.received - unconsumed >= self.connection.stream_window // _CREDITS:
+            self.connection.replenish(self, unconsumed)
+
+    def _stop_arriving(self, fault: BaseException) -> None:
+        """Take no more of the body; its reader gets ``fault``, unless the body is complete."""
+        if self._arriving is not None:
+            self._arriving.fail(fault)
+            self._arriving, self.window_held = None, False
+            self.connection.replenish(self)
 
     def _end_body(self) -> None:
         self.sink = None
@@ -252,6 +327,7 @@ class HttpExchange(Stream):
             _log.exception("unexpected error", extra={"facts": {"path": self._request.path}})
             self._break_off()
         finally:
+            self._stop_arriving(asyncio.CancelledError())  # the answer came early
             self._done()
 
     async def _answer(self) -> HttpAnswer:
@@ -259,7 +335,12 @@ class HttpExchange(Stream):
             return self._early
         request, handler = self._request, self._handler
         try:
-            return within(self._host.max_response_bytes, request, await handler.serve(request), handler)
+            answer = await handler.serve(request)
+            if self._early is not None:  # the body has stopped arriving
+                if answer.rest is not None:
+                    answer.rest.close()
+                return self._early
+            return within(self._host.max_response_bytes, request, answer, handler)
         except Exception:
             return self._fault()
 

@@ -31,9 +31,12 @@ Ended = Callable[[BaseException | None], None]
 
 class ArrivingBody:
     """A ``BodyRest``, and for its connection a body of ``total`` bytes, like ``SizedBody``. ``flow`` is
-    called with whether to read on."""
+    called with whether to read on. ``window``: its client never has more than so many bytes on their way, and
+    gets credit for what is taken; 0 if it sends as much as is read."""
 
-    def __init__(self, total: int, flow: Callable[[bool], None], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, total: int, flow: Callable[[bool], None], loop: asyncio.AbstractEventLoop, window: int = 0
+    ) -> None:
         self.size = 0
         """How many bytes have arrived."""
         self.complete = False
@@ -41,6 +44,8 @@ class ArrivingBody:
         self._total = total
         self._flow = flow
         self._loop = loop
+        self._most = window or _HELD_BYTES + _PIECE_BYTES
+        self._pauses_at = window // 2 or _HELD_BYTES
         self._first = b""
         self._pieces: deque[Buffer] = deque()
         self._space = memoryview(b"")
@@ -64,10 +69,15 @@ class ArrivingBody:
     @property
     def held(self) -> int:
         """How many bytes are here, or may be before reading pauses."""
-        most = min(self._total, _HELD_BYTES + _PIECE_BYTES)
+        most = min(self._total, self._most)
         return most if self._whole is None else max(most, self._whole.size)
 
-    def feed(self, data: bytes | bytearray, at: int) -> int:
+    @property
+    def taken(self) -> int:
+        """How many bytes are here no longer, or belong to the whole body."""
+        return self.size - self._held
+
+    def feed(self, data: Buffer, at: int) -> int:
         """Take the bytes of the body from ``data[at:]``. Returns where they end."""
         end = min(at + self.missing, len(data))
         if self._whole is not None:
@@ -198,7 +208,7 @@ class ArrivingBody:
         else:
             return None
         self._held -= len(piece)
-        if self._paused and self._held < _HELD_BYTES and self._fault is None:
+        if self._paused and self._held < self._pauses_at and self._fault is None:
             self._paused = False
             self._flow(True)
         return piece
@@ -208,7 +218,7 @@ class ArrivingBody:
         self.complete = self.size == self._total
         if self._whole is None:
             self._held += count
-            if self._held >= _HELD_BYTES and not (self._paused or self.complete or self._fault):
+            if self._held >= self._pauses_at and not (self._paused or self.complete or self._fault):
                 self._paused = True
                 self._flow(False)
         self._wake()

@@ -131,11 +131,10 @@ class Call:
         self._rate = rate
         self.queued, self.awaits_body = int(reads), not reads
         self.send_window = self.sent = self.received = 0
-        self.sink: Any = self
-        self.filled = 0
+        self.arrived = 0
 
     def at(self, secs: float) -> None:
-        self.sent = self.filled = self.received = self.send_window = int(self._rate * secs)
+        self.sent = self.arrived = self.received = self.send_window = int(self._rate * secs)
 
 
 class Sender:
@@ -160,7 +159,7 @@ def test_a_stream_of_slow_messages_is_not_one_slow_message() -> None:
     one = Call(0, reads=False)
     for secs in range(0, 7200, 8):
         one.received += 800
-        one.filled = (900, 500, 100)[secs // 8 % 3]
+        one.arrived = (900, 500, 100)[secs // 8 % 3]
         assert not dict(finder.stalled({one}, Sender(), secs))
 
 

@@ -139,8 +139,7 @@ class Call:
 
     def __init__(self, queued: int = 0, awaits_body: bool = False) -> None:
         self.queued, self.awaits_body = queued, awaits_body
-        self.send_window = self.received = self.sent = 0
-        self.sink = None
+        self.send_window = self.received = self.arrived = self.sent = 0
 
 
 class Sender:

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_address, parse_url
 from interlingua.protocols.transport.clients import CLIENTS
-from interlingua.protocols.transport.http import receiving
+from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, STREAM_WINDOW
+from interlingua.protocols.transport.http import exchange, receiving
 from interlingua.protocols.transport.http.client import PooledHttpClient
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.http1 import arriving, reply_reader
@@ -35,6 +36,7 @@ from interlingua.translator.serving.pipeline import Pipeline
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.routing.split import Part, Split
+from tests.protocols.transport.http.http2_caller import Http2Caller
 from tests.protocols.transport.peers import RawHttp, Reply, stalling
 
 MIB = 1 << 20
@@ -42,6 +44,45 @@ SIGNATURE = Signature(
     (TensorSpec("A", Datatype.UINT8, (-1,)),), (TensorSpec("X", Datatype.UINT8, (-1,)),), max_batch_size=0
 )
 Behave = Callable[["Conversation"], Awaitable[None]]
+
+
+class Http1Caller(RawHttp):
+    """What a test does with a caller over either version of HTTP."""
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes wait for the server."""
+        return self.writer.transport.get_write_buffer_size()
+
+    async def begin(self, size: int) -> Reply:
+        """The head of a reply, and the first ``size`` bytes of its body."""
+        line, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().rstrip().split("\r\n")
+        headers = {name.lower(): value for name, value in (text.split(": ", 1) for text in lines)}
+        return Reply(line, headers, await self.reader.readexactly(size))
+
+    async def rest(self, begun: Reply) -> Reply:
+        """The reply that has ``begun``, complete."""
+        begun.body += await self.reader.readexactly(int(begun.headers["content-length"]) - len(begun.body))
+        return begun
+
+    async def ends(self, reply: Reply) -> bool:
+        """Whether the server takes no more of the request that ``reply`` answers early."""
+        return reply.headers["connection"] == "close" and await self.ended()
+
+
+Caller = type[Http1Caller] | type[Http2Caller]
+HELD = {Http1Caller: MIB, Http2Caller: STREAM_WINDOW}
+"""The most that is held of a body that arrives."""
+
+
+OVER, IDS = (Http1Caller, Http2Caller), ("HTTP/1.1", "HTTP/2")
+
+
+@pytest.fixture(params=OVER, ids=IDS)
+def over(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The version of HTTP that the caller speaks."""
+    monkeypatch.setattr(exchange, "LINGER_SECS", 0.1)
+    return request.param
 
 
 @dataclass
@@ -133,7 +174,8 @@ async def bridging(
     service = Service(Router({"m": target}, routes), ServerMetadata("interlingua", "0"))
     service.observers = observers
     pipeline = Pipeline(service, "here", [binding], max_request_bytes=max_request_bytes)
-    server = HttpServer(pipeline.handlers["http"], parse_address("127.0.0.1:0"), **(listener or {}))
+    options = {"http2": DEFAULT_OPTIONS, **(listener or {})}
+    server = HttpServer(pipeline.handlers["http"], parse_address("127.0.0.1:0"), **options)
     await server.start()
     bridge = Bridge(server, pipeline, target)
     try:
@@ -225,8 +267,8 @@ def answering(answer: bytes, bodies: list[bytes] | None = None) -> Behave:
     return behave
 
 
-async def ask(bridge: Bridge, *pieces: bytes) -> Reply:
-    async with RawHttp.to(bridge.server.address) as caller:
+async def ask(bridge: Bridge, over: Caller, *pieces: bytes) -> Reply:
+    async with over.to(bridge.server.address) as caller:
         for piece in pieces:
             await caller.send(piece)
             await asyncio.sleep(0)
@@ -241,6 +283,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every body received before it is sent."""
+    monkeypatch.setattr(exchange, "STREAMED_BYTES", 1 << 40)
     monkeypatch.setattr(receiving, "STREAMED_BYTES", 1 << 40)
     monkeypatch.setattr(reply_reader, "STREAMED_BYTES", 1 << 40)
 
@@ -257,7 +300,7 @@ def told(reply: Reply) -> tuple[str, dict[str, str], bytes]:
 @pytest.mark.parametrize("renamed", [False, True])
 @pytest.mark.parametrize("dialect", ["oip", "trtis"])
 async def test_both_sides_get_what_they_would_of_whole_bodies(
-    dialect: str, renamed: bool, monkeypatch: pytest.MonkeyPatch
+    dialect: str, renamed: bool, monkeypatch: pytest.MonkeyPatch, over: Caller
 ) -> None:
     names: dict[str, Any] = {}
     answer = ANSWERS[dialect](pattern(3 * MIB + 7))
@@ -271,8 +314,8 @@ async def test_both_sides_get_what_they_would_of_whole_bodies(
     for _ in range(2):
         bodies: list[bytes] = []
         async with bridging(answering(answer, bodies), dialect, **names) as bridge:
-            reply = await ask(bridge, request)
-            again = await ask(bridge, request)
+            reply = await ask(bridge, over, request)
+            again = await ask(bridge, over, request)
             assert told(again) == told(reply) and bodies[0] == bodies[1]
             await until(lambda: not bridge.running)
             assert bridge.ended == {"ok": 2}
@@ -293,15 +336,20 @@ async def test_both_sides_get_what_they_would_of_whole_bodies(
     assert pattern(3 * MIB + 7) in outcomes[0][0][2]
 
 
+@pytest.mark.parametrize("over", OVER, ids=IDS)
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     dialect=st.sampled_from(["oip", "trtis"]),
     asked=st.lists(st.integers(0, 1500), max_size=6),
     answered=st.lists(st.integers(0, 1500), max_size=6),
 )
 def test_conversations_cut_anywhere(
-    loop: Callable[[], asyncio.AbstractEventLoop], dialect: str, asked: list[int], answered: list[int]
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    dialect: str,
+    asked: list[int],
+    answered: list[int],
+    over: Caller,
 ) -> None:
     async def converse() -> None:
         bodies: list[bytes] = []
@@ -312,7 +360,7 @@ def test_conversations_cut_anywhere(
                 await conversation.send(piece)
                 await asyncio.sleep(0.001)
 
-        async with bridging(behave, dialect) as bridge, RawHttp.to(bridge.server.address) as caller:
+        async with bridging(behave, dialect) as bridge, over.to(bridge.server.address) as caller:
             for _ in range(2):  # on one connection
                 for piece in cut(request, asked):
                     await caller.send(piece)
@@ -326,7 +374,7 @@ def test_conversations_cut_anywhere(
 
     request, answer = REQUESTS[dialect](pattern(888)), ANSWERS[dialect](pattern(999))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (receiving, reply_reader):
+        for module in (exchange, receiving, reply_reader):
             patch.setattr(module, "STREAMED_BYTES", 64)
         for name, size in {"_HELD_BYTES": 300, "_PIECE_BYTES": 100, "_COPIED_BYTES": 40}.items():
             patch.setattr(arriving, name, size)
@@ -339,7 +387,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[begin:end] for begin, end in pairwise(ends)]
 
 
-async def test_bodies_leave_before_they_have_arrived() -> None:
+async def test_bodies_leave_before_they_have_arrived(over: Caller) -> None:
     request, answer = oip_request(pattern(MIB)), oip_answer(pattern(MIB))
     got, sent = asyncio.Event(), asyncio.Event()
 
@@ -351,23 +399,23 @@ async def test_bodies_leave_before_they_have_arrived() -> None:
         await sent.wait()
         await conversation.send(answer[MIB // 2 :])
 
-    async with bridging(behave) as bridge, RawHttp.to(bridge.server.address) as caller:
+    async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         await caller.send(request[: MIB * 3 // 4])
         await asyncio.wait_for(got.wait(), 10)
         assert bridge.running == 1
         await caller.send(request[MIB * 3 // 4 :])
-        head = await asyncio.wait_for(caller.reader.readuntil(b"\r\n\r\n"), 10)
-        begin = await asyncio.wait_for(caller.reader.readexactly(MIB // 4), 10)
-        assert b"content-length" in head and b"chunked" not in head and bridge.running == 1
+        whole = answer.partition(b"\r\n\r\n")[2]
+        begun = await asyncio.wait_for(caller.begin(MIB // 4), 10)
+        assert begun.headers["content-length"] == str(len(whole)) and "transfer-encoding" not in begun.headers
+        assert bridge.running == 1 and MIB // 4 <= len(begun.body) < len(whole)
         sent.set()
-        rest = await asyncio.wait_for(
-            caller.reader.readexactly(len(answer.partition(b"\r\n\r\n")[2]) - len(begin)), 10
-        )
-        assert begin + rest == answer.partition(b"\r\n\r\n")[2]
+        assert (await asyncio.wait_for(caller.rest(begun), 10)).body == whole
         await until(lambda: not bridge.running)
 
 
-async def test_a_request_that_does_not_fit_is_refused_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_does_not_fit_is_refused_unsent(
+    monkeypatch: pytest.MonkeyPatch, over: Caller
+) -> None:
     texts = []
     wrong = [
         oip_request(pattern(MIB), claimed=MIB + 1),
@@ -381,20 +429,20 @@ async def test_a_request_that_does_not_fit_is_refused_unsent(monkeypatch: pytest
         for request in wrong:
             dialect = "trtis" if b"NV-Infer" in request else "oip"
             async with bridging(answering(b""), dialect) as bridge:
-                reply = await ask(bridge, request)
+                reply = await ask(bridge, over, request)
                 assert reply.status == 400 and not bridge.heads
                 texts.append((reply.body, reply.headers.get("nv-status", "").partition("request_id")[0]))
         whole(monkeypatch)
     assert texts[: len(wrong)] == texts[len(wrong) :]
 
 
-async def test_the_limit_of_the_listener_holds() -> None:
+async def test_the_limit_of_the_listener_holds(over: Caller) -> None:
     async with bridging(answering(b""), max_request_bytes=MIB) as bridge:
-        reply = await ask(bridge, oip_request(pattern(MIB))[:1000])
+        reply = await ask(bridge, over, oip_request(pattern(MIB))[:1000])
         assert reply.status == 413 and not bridge.heads
     answer = oip_answer(pattern(MIB))
     async with bridging(answering(answer), listener={"max_response_bytes": MIB}) as bridge:
-        reply = await ask(bridge, oip_request(pattern(MIB)))
+        reply = await ask(bridge, over, oip_request(pattern(MIB)))
         assert reply.status == 413
         await until(lambda: not bridge.running)
 
@@ -415,7 +463,7 @@ async def test_answers_that_need_decoding_are_received_first(
     outcomes = []
     for _ in range(2):
         async with bridging(answering(answer)) as bridge:
-            outcomes.append(told(await ask(bridge, request)))
+            outcomes.append(told(await ask(bridge, Http1Caller, request)))
             await until(lambda: not bridge.running)
         whole(monkeypatch)
     assert outcomes[0] == outcomes[1]
@@ -424,7 +472,7 @@ async def test_answers_that_need_decoding_are_received_first(
 # --- slow sides
 
 
-async def test_a_slow_upstream_slows_the_caller() -> None:
+async def test_a_slow_upstream_slows_the_caller(over: Caller) -> None:
     go = asyncio.Event()
 
     async def behave(conversation: Conversation) -> None:
@@ -433,21 +481,17 @@ async def test_a_slow_upstream_slows_the_caller() -> None:
         await conversation.send(oip_answer(b"x"))
 
     size = 32 * MIB
-    async with bridging(behave) as bridge, RawHttp.to(bridge.server.address) as caller:
+    async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         sending = asyncio.create_task(caller.send(oip_request(bytes(size))))
         await until(lambda: bool(bridge.heads))
         await asyncio.sleep(0.1)
-        assert (
-            bridge.running == 1
-            and not sending.done()
-            and caller.writer.transport.get_write_buffer_size() > size // 2
-        )
+        assert bridge.running == 1 and not sending.done() and caller.unsent > size // 2
         go.set()
         assert (await asyncio.wait_for(caller.reply(), 10)).status == 200
         await sending
 
 
-async def test_bodies_that_arrive_count_while_they_are_here() -> None:
+async def test_bodies_that_arrive_count_while_they_are_here(over: Caller) -> None:
     """Two bodies whose upstream does not read: the second one exceeds the limit, and the first one goes on."""
     go = asyncio.Event()
 
@@ -456,15 +500,15 @@ async def test_bodies_that_arrive_count_while_they_are_here() -> None:
         await conversation.body()
         await conversation.send(oip_answer(b"x"))
 
-    size, load = 16 * MIB, ListenerLoad(max_bytes=3 * MIB // 2)
+    size, load = 16 * MIB, ListenerLoad(max_bytes=3 * HELD[over] // 2)
     async with (
         bridging(behave, listener={"load": load}) as bridge,
-        RawHttp.to(bridge.server.address) as first,
-        RawHttp.to(bridge.server.address) as second,
+        over.to(bridge.server.address) as first,
+        over.to(bridge.server.address) as second,
     ):
         sending = asyncio.create_task(first.send(oip_request(bytes(size))))
         await until(lambda: bool(bridge.heads))
-        assert load.body_bytes == MIB  # the most of it that is here at a time
+        assert load.body_bytes == HELD[over]  # the most of it that is here at a time
         refused = asyncio.create_task(second.send(oip_request(bytes(size))))
         assert (reply := await asyncio.wait_for(second.reply(), 10)).status == 429
         assert b"max_inflight_bytes" in reply.body and load.refused == {"max_inflight_bytes": 1}
@@ -475,7 +519,7 @@ async def test_bodies_that_arrive_count_while_they_are_here() -> None:
     await until(lambda: not load.body_bytes)
 
 
-async def test_a_slow_caller_slows_the_upstream() -> None:
+async def test_a_slow_caller_slows_the_upstream(over: Caller) -> None:
     size = 32 * MIB
     writers = []
 
@@ -484,7 +528,7 @@ async def test_a_slow_caller_slows_the_upstream() -> None:
         writers.append(conversation.writer)
         await conversation.send(oip_answer(bytes(size)))
 
-    async with bridging(behave) as bridge, RawHttp.to(bridge.server.address) as caller:
+    async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         await caller.send(oip_request(b"x"))
         await until(lambda: bool(writers))
         await asyncio.sleep(0.1)
@@ -492,10 +536,10 @@ async def test_a_slow_caller_slows_the_upstream() -> None:
         assert (await asyncio.wait_for(caller.reply(), 10)).body.endswith(bytes(size))
 
 
-async def test_the_time_that_the_caller_takes_is_no_time_of_the_upstream() -> None:
+async def test_the_time_that_the_caller_takes_is_no_time_of_the_upstream(over: Caller) -> None:
     answer = oip_answer(bytes(12 * MIB))
     async with bridging(answering(answer), timeout_secs=0.4) as bridge:
-        async with RawHttp.to(bridge.server.address) as caller:
+        async with over.to(bridge.server.address) as caller:
             for piece in cut(oip_request(pattern(MIB)), [300_000, 600_000]):
                 await caller.send(piece)
                 await asyncio.sleep(0.25)
@@ -505,13 +549,13 @@ async def test_the_time_that_the_caller_takes_is_no_time_of_the_upstream() -> No
 
 
 @pytest.mark.parametrize("reads", [False, True])
-async def test_an_upstream_that_hangs_runs_into_the_deadline(reads: bool) -> None:
+async def test_an_upstream_that_hangs_runs_into_the_deadline(reads: bool, over: Caller) -> None:
     async def behave(conversation: Conversation) -> None:
         if reads:
             await conversation.body()
         await asyncio.Event().wait()
 
-    async with bridging(behave, timeout_secs=0.2) as bridge, RawHttp.to(bridge.server.address) as caller:
+    async with bridging(behave, timeout_secs=0.2) as bridge, over.to(bridge.server.address) as caller:
         sending = asyncio.create_task(caller.send(oip_request(bytes(32 * MIB))))
         reply = await asyncio.wait_for(caller.reply(), 5)
         assert reply.status == 504 and b"did not answer before the deadline" in reply.body
@@ -519,29 +563,31 @@ async def test_an_upstream_that_hangs_runs_into_the_deadline(reads: bool) -> Non
         sending.cancel()
 
 
-async def test_an_answer_that_stops_is_cut_at_the_deadline() -> None:
+async def test_an_answer_that_stops_is_cut_at_the_deadline(over: Caller) -> None:
     async def behave(conversation: Conversation) -> None:
         await conversation.body()
         await conversation.send(oip_answer(pattern(MIB))[:-1])
         await asyncio.Event().wait()
 
-    async with bridging(behave, timeout_secs=0.2) as bridge, RawHttp.to(bridge.server.address) as caller:
+    async with bridging(behave, timeout_secs=0.2) as bridge, over.to(bridge.server.address) as caller:
         await caller.send(oip_request(b"x"))
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await asyncio.wait_for(caller.reply(), 5)
         assert bridge.ended == {"DEADLINE_EXCEEDED": 1} and not bridge.running
 
 
-async def test_a_caller_that_stalls_gets_the_usual_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_that_stalls_gets_the_usual_refusal(
+    monkeypatch: pytest.MonkeyPatch, over: Caller
+) -> None:
     outcomes = []
     for _ in range(2):
         async with (
             bridging(answering(b""), listener={"timeouts": stalling(0.2)}) as bridge,
-            RawHttp.to(bridge.server.address) as caller,
+            over.to(bridge.server.address) as caller,
         ):
             await caller.send(oip_request(pattern(MIB))[:-1])
             reply = await asyncio.wait_for(caller.reply(), 5)
-            assert reply.status == 504 and reply.headers["connection"] == "close" and await caller.ended()
+            assert reply.status == 504 and await caller.ends(reply)
             outcomes.append(reply.body)
             assert not bridge.running
             await until(lambda: len(bridge.errors) == len(bridge.heads))
@@ -552,27 +598,27 @@ async def test_a_caller_that_stalls_gets_the_usual_refusal(monkeypatch: pytest.M
 # --- sides that end
 
 
-async def test_a_caller_that_disconnects_cancels_the_call() -> None:
+async def test_a_caller_that_disconnects_cancels_the_call(over: Caller) -> None:
     async with bridging(answering(b"")) as bridge:
-        async with RawHttp.to(bridge.server.address) as caller:
+        async with over.to(bridge.server.address) as caller:
             await caller.send(oip_request(pattern(MIB))[:-1])
             await until(lambda: bool(bridge.heads))
         await until(lambda: bool(bridge.errors))
         assert bridge.ended == {"CANCELLED": 1} and not bridge.running
 
 
-async def test_a_caller_that_disconnects_in_its_answer_cancels_the_call() -> None:
+async def test_a_caller_that_disconnects_in_its_answer_cancels_the_call(over: Caller) -> None:
     async with bridging(answering(oip_answer(bytes(64 * MIB)))) as bridge:
-        async with RawHttp.to(bridge.server.address) as caller:
+        async with over.to(bridge.server.address) as caller:
             await caller.send(oip_request(b"x"))
-            await caller.reader.readuntil(b"\r\n\r\n")
+            await caller.begin(0)
             assert bridge.running == 1
         await until(lambda: bool(bridge.errors))
         assert bridge.ended == {"CANCELLED": 1} and not bridge.running
 
 
 @pytest.mark.parametrize("ending", ["close", "reset"])
-async def test_an_answer_that_breaks_off_never_looks_complete(ending: str) -> None:
+async def test_an_answer_that_breaks_off_never_looks_complete(ending: str, over: Caller) -> None:
     async def behave(conversation: Conversation) -> None:
         await conversation.body()
         await conversation.send(oip_answer(pattern(MIB))[:-1])
@@ -580,7 +626,7 @@ async def test_an_answer_that_breaks_off_never_looks_complete(ending: str) -> No
             conversation.writer.transport.abort()
         raise ConnectionResetError
 
-    async with bridging(behave) as bridge, RawHttp.to(bridge.server.address) as caller:
+    async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         await caller.send(oip_request(b"x"))
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await asyncio.wait_for(caller.reply(), 5)
@@ -590,12 +636,12 @@ async def test_an_answer_that_breaks_off_never_looks_complete(ending: str) -> No
         assert member.failures == 1 and "broke off" in member.reason
 
 
-async def test_an_upstream_that_ends_before_it_answers_is_asked_once() -> None:
+async def test_an_upstream_that_ends_before_it_answers_is_asked_once(over: Caller) -> None:
     async def behave(conversation: Conversation) -> None:
         await conversation.reader.readexactly(MIB)
         raise ConnectionResetError
 
-    async with bridging(behave) as bridge, RawHttp.to(bridge.server.address) as caller:
+    async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         sending = asyncio.create_task(caller.send(oip_request(pattern(16 * MIB))))
         reply = await asyncio.wait_for(caller.reply(), 5)
         assert reply.status == 503 and len(bridge.heads) == 1
@@ -609,13 +655,13 @@ async def test_a_server_that_refuses_connections_is_passed_over() -> None:
         refusing = Member(PooledHttpClient(parse_url("127.0.0.1:1")), "127.0.0.1:1")
         bridge.target.upstream.pool.members.append(refusing)
         for _ in range(2):
-            assert (await ask(bridge, oip_request(pattern(2 * MIB)))).status == 200
+            assert (await ask(bridge, Http1Caller, oip_request(pattern(2 * MIB)))).status == 200
         assert refusing.failures == 1 and len(bodies) == 2
         assert all(body.endswith(pattern(2 * MIB)) for body in bodies)
         await refusing.close()
 
 
-async def test_an_early_answer_goes_to_the_caller_and_ends_both_connections() -> None:
+async def test_an_early_answer_goes_to_the_caller_and_ends_both_connections(over: Caller) -> None:
     text = b'{"error": "no"}'
     early = b"HTTP/1.1 413 No\r\nContent-Length: %d\r\n\r\n" % len(text) + text
 
@@ -624,30 +670,28 @@ async def test_an_early_answer_goes_to_the_caller_and_ends_both_connections() ->
         await conversation.send(early)
         await conversation.body()
 
-    async with bridging(behave) as bridge, RawHttp.to(bridge.server.address) as caller:
+    async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         request = oip_request(pattern(16 * MIB))
         await caller.send(request[: 2 * MIB])
         reply = await asyncio.wait_for(caller.reply(), 5)
         assert reply.status == 413 and json.loads(reply.body)["error"] == "no"
-        assert reply.headers["connection"] == "close"
         await caller.send(request[2 * MIB : 3 * MIB])  # is read and thrown away
-        assert await caller.ended()
+        assert await caller.ends(reply)
         await until(lambda: bool(bridge.errors))
         assert not bridge.running
 
 
-async def test_a_streamed_answer_to_half_a_request() -> None:
+async def test_a_streamed_answer_to_half_a_request(over: Caller) -> None:
     async def behave(conversation: Conversation) -> None:
         await conversation.reader.readexactly(1000)
         await conversation.send(oip_answer(pattern(MIB)))
         await conversation.reader.readexactly(conversation.length - 1000)
 
-    async with bridging(behave) as bridge, RawHttp.to(bridge.server.address) as caller:
+    async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         request = oip_request(pattern(2 * MIB))
         await caller.send(request[:MIB])
         reply = await asyncio.wait_for(caller.reply(), 5)
-        assert reply.body.endswith(pattern(MIB)) and reply.headers["connection"] == "close"
-        assert await caller.ended()
+        assert reply.body.endswith(pattern(MIB)) and await caller.ends(reply)
         assert bridge.ended == {"ok": 1} and not bridge.running
 
 
@@ -672,7 +716,7 @@ class Seeing:
 
 @pytest.mark.parametrize("sees", [False, True])
 @pytest.mark.parametrize("dialect", ["oip", "trtis"])
-async def test_a_request_that_is_observed_arrives_first(dialect: str, sees: bool) -> None:
+async def test_a_request_that_is_observed_arrives_first(dialect: str, sees: bool, over: Caller) -> None:
     observer = Seeing(sees)
     got = asyncio.Event()
 
@@ -684,7 +728,7 @@ async def test_a_request_that_is_observed_arrives_first(dialect: str, sees: bool
 
     async with (
         bridging(behave, dialect, observers=(observer,)) as bridge,
-        RawHttp.to(bridge.server.address) as caller,
+        over.to(bridge.server.address) as caller,
     ):
         request = REQUESTS[dialect](pattern(2 * MIB))
         await caller.send(request[:-1])
@@ -708,7 +752,7 @@ async def test_a_request_with_a_fallback_or_to_the_library_arrives_first(fallbac
     answer = oip_answer(pattern(MIB))
     async with (
         bridging(answering(answer), routes=routes, engine=engine) as bridge,
-        RawHttp.to(bridge.server.address) as caller,
+        Http1Caller.to(bridge.server.address) as caller,
     ):
         request = oip_request(pattern(2 * MIB))
         await caller.send(request[:-1])

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from interlingua.protocols.transport.h2.frames import Code
-from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS
+from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, STREAM_WINDOW
 from interlingua.protocols.transport.http import exchange
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.load import ListenerLoad
-from interlingua.protocols.wire import Buffer, HttpAnswer
-from interlingua.schemas import ErrorCode
+from interlingua.protocols.transport.timeouts import Timeouts
+from interlingua.protocols.wire import Buffer, HttpAnswer, HttpRequest
+from interlingua.schemas import ErrorCode, InferenceError
 from tests.protocols.transport.h2.peer import (
     CONTINUATION,
     DATA,
@@ -25,8 +26,10 @@ from tests.protocols.transport.h2.peer import (
     GOAWAY,
     HEADERS,
     PADDED,
+    PING,
     RST_STREAM,
     START,
+    WINDOW_UPDATE,
     Answer,
     RawH2,
     block,
@@ -462,3 +465,62 @@ async def test_a_preface_in_two_pieces(cut: int) -> None:
         await asyncio.sleep(0.02)
         await peer.send(START[cut:], post(1, b"body"))
         assert (await peer.answer()).body == b"body"
+
+
+class Taking(HttpEcho):
+    """Serves bodies while they arrive; each release takes the next piece."""
+
+    taken = 0
+
+    def prefix(self, request: HttpRequest) -> int | None:
+        return 1
+
+    async def serve(self, request: HttpRequest) -> HttpAnswer:
+        assert request.rest is not None
+        self.taken = len(request.body)
+        while True:
+            await self.release.wait()
+            self.release.clear()
+            try:
+                self.taken += len(await anext(request.rest))
+            except (StopAsyncIteration, InferenceError):
+                return HttpAnswer(200, (), (b"%d" % self.taken,))
+
+
+async def test_credit_is_for_what_the_handler_has_taken() -> None:
+    handler, size = Taking(), 4 * STREAM_WINDOW
+    async with connected(handler) as (peer, _):
+        await peer.send(head(1, "/", ("content-length", str(size))))
+        sent = credit = 0
+        while sent < size:
+            while piece := min(16_384, size - sent, STREAM_WINDOW + credit - sent):
+                sent += piece
+                await peer.send(frame(DATA, END_STREAM if sent == size else 0, 1, bytes(piece)))
+            await peer.send(frame(PING, 0, 0, b"all sent"))
+            for made in await peer.until(lambda made: made.kind == PING):
+                if made.kind == WINDOW_UPDATE and made.stream == 1:
+                    credit += int.from_bytes(made.payload, "big")
+            assert credit <= handler.taken < sent
+            handler.release.set()
+            await asyncio.sleep(0)
+        answer = asyncio.create_task(peer.answer())
+        while not answer.done():
+            handler.release.set()
+            await asyncio.sleep(0)
+        assert (await answer).body == b"%d" % size
+
+
+@pytest.mark.parametrize(("rate", "status"), [(1000, "200"), (10**9, "400")])
+async def test_a_body_that_is_served_while_it_arrives_has_a_rate(rate: int, status: str) -> None:
+    handler, size = Taking(), STREAM_WINDOW
+    async with connected(handler, timeouts=Timeouts(None, 0.2, 0.2, 0.2, rate)) as (peer, _):
+        await peer.send(head(1, "/", ("content-length", str(size))))
+        answer = asyncio.create_task(peer.answer())
+        for sent in range(0, size, size // 8):
+            await peer.send(frame(DATA, END_STREAM if sent == size // 8 * 7 else 0, 1, bytes(size // 8)))
+            handler.release.set()
+            await asyncio.wait((answer,), timeout=0.1)
+        while not answer.done():
+            handler.release.set()
+            await asyncio.sleep(0.01)
+        assert (await answer).head[":status"] == status
