@@ -127,8 +127,8 @@ class Reloader:
         self._retiring.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
             _log.error("replaced part not freed", exc_info=failure)
-        # documents, servers and connections refer to themselves, and requests leave no cycles: without them, the
-        # collector would let dozens of configurations come together
+        # documents, servers and connections refer to themselves; requests leave no cycles that would have the
+        # collector run before dozens of configurations have come together
         gc.collect()
 
 
