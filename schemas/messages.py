@@ -236,9 +236,9 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Leeway:
-    """What an upstream's signature does not determine: its ``inputs`` at all, its ``outputs``, ``missing``
-    inputs, their ``datatypes``, the first dimension of shapes (``batches``), whole ``shapes`` by input.
-    ``carried`` are datatypes that arrive as another one, equal in value."""
+    """What a signature does not determine: its ``inputs`` at all, its ``outputs``, ``missing`` inputs, their
+    ``datatypes``, the first dimension of shapes (``batches``), whole ``shapes`` by input, the name of the
+    only input (``names``). ``carried`` are datatypes that arrive as another one, equal in value."""
 
     inputs: bool = False
     outputs: bool = False
@@ -246,6 +246,7 @@ class Leeway:
     datatypes: bool = False
     batches: bool = False
     shapes: frozenset[str] = frozenset()
+    names: bool = False
     carried: Mapping[Datatype, Datatype] = field(default_factory=dict)
 
 

@@ -222,7 +222,9 @@ def local_models(config: Config) -> list[tuple[ModelSource, tuple[str | int, ...
     found: dict[str, tuple[ModelSource, tuple[str | int, ...]]] = {
         source.name: (source, ("model_repository", number))
         for number, repository in enumerate(config.model_repository)
-        for source in find_models(Path(repository.path), repository.load, _limits(config, repository))
+        for source in find_models(
+            Path(repository.path), repository.load, _limits(config, repository), repository.allow_pickle
+        )
     }
     for name, model in config.models.items():
         if model.backend is not None:
@@ -313,7 +315,15 @@ def _repository(options: RepositoryOptions, limits: Limits) -> Repository:
     if options.control == "poll":
         watched = "*" if options.load == "*" else frozenset(options.load)
     explicit = options.control == "explicit"
-    return Repository(Path(options.path), explicit, options.name, options.overrides, watched, limits)
+    return Repository(
+        Path(options.path),
+        explicit,
+        options.name,
+        options.overrides,
+        watched,
+        limits,
+        options.allow_pickle,
+    )
 
 
 def _source(name: str, model: ModelOptions, limits: Limits) -> ModelSource:
@@ -328,6 +338,7 @@ def _source(name: str, model: ModelOptions, limits: Limits) -> ModelSource:
         device=model.device or "",
         providers=tuple((provider, {}) for provider in model.providers),
         limits=model.limits(limits),
+        allow_pickle=bool(model.allow_pickle),
     )
 
 

@@ -22,7 +22,16 @@ from interlingua.protocols.dialect import Capability
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.target import ServerHooks
-from interlingua.schemas import CancelToken, Context, Datatype, InferRequest, Readiness, Signature, Tensor
+from interlingua.schemas import (
+    CancelToken,
+    Context,
+    Datatype,
+    InferRequest,
+    Leeway,
+    Readiness,
+    Signature,
+    Tensor,
+)
 
 
 class Instance(Protocol):
@@ -40,6 +49,14 @@ class Instance(Protocol):
 
     def close(self) -> None:
         """Free the model. Nothing runs any more."""
+
+
+class TableInstance(Instance, Protocol):
+    """An instance whose files declare no names and datatypes of inputs. ``leeway`` is what its signature
+    leaves open; ``default_outputs`` are those of a request that names none."""
+
+    leeway: Leeway
+    default_outputs: tuple[str, ...]
 
 
 class Job(NamedTuple):
@@ -145,23 +162,25 @@ Examine = Callable[[Path, ModelConfig], None]
 class Backend:
     """An engine: the module with its ``load``, imported when first needed.
 
-    ``filename`` is the model file in a version folder, empty for none; ``other_filename`` the second choice.
+    ``filenames`` are the model files to look for in a version folder, none for a model without files.
     ``inline``: a run is so short that a hop to another thread would cost more. ``instances`` is the default
     number, 0 for the machine's. ``whole_requests``: it loads a :class:`RequestInstance`, which decoupled
-    models and sequences need. ``platform`` is its name in older configurations, ``metadata_platform`` its
-    name in the protocol without a stated platform, empty for the same. ``capability`` is what its models can
-    carry. ``engine`` is the required package, which our ``extra`` installs; ``files`` the module whose
-    ``examine`` checks a model without the engine.
+    models and sequences need. ``tables``: it loads a :class:`TableInstance`, and a model folder may have the
+    file itself, without a version folder, as with MLServer and KServe. ``platform`` is its name in older
+    configurations, ``metadata_platform`` its name in the protocol without a stated platform, empty for the
+    same. ``capability`` is what its models can carry. ``engine`` is the required package, which our ``extra``
+    installs; ``files`` the module whose ``examine`` checks a model without the engine, and whose
+    ``is_model``, if any, recognizes one.
     """
 
     module: str
     platform: str
-    filename: str = ""
+    filenames: tuple[str, ...] = ()
     inline: bool = False
     instances: int = 0
     whole_requests: bool = False
+    tables: bool = False
     metadata_platform: str = ""
-    other_filename: str = ""
     capability: Capability = TENSORS_ALONE
     engine: str = ""
     extra: str = ""
@@ -183,6 +202,11 @@ class Backend:
         if self.files:
             cast(Examine, importlib.import_module(self.files).examine)(path, config)
 
+    def recognizes(self, path: Path) -> bool:
+        """Whether the file at ``path``, of a suffix of the backend, begins like one of its models."""
+        module = importlib.import_module(self.files) if self.files else None
+        return module is None or not hasattr(module, "is_model") or bool(module.is_model(path))
+
     def _missing(self, why: str) -> str:
         install = f"; pip install 'interlingua[{self.extra}]'" if self.extra else ""
         return f"the engine for platform '{self.platform}' is missing: {why}{install}"
@@ -191,9 +215,8 @@ class Backend:
 _TORCH = Backend(
     "interlingua.runtime.backends.torch",
     "pytorch_libtorch",
-    "model.pt",
+    ("model.pt", "model.pt2"),
     metadata_platform="pytorch_torchscript",
-    other_filename="model.pt2",
     capability=replace(TENSORS_ALONE, exact=frozenset(Datatype) - {Datatype.BYTES}),
     engine="torch",
     extra="torch",
@@ -204,7 +227,7 @@ BACKENDS: dict[str, Backend] = {
     "onnxruntime": Backend(
         "interlingua.runtime.backends.onnxruntime",
         "onnxruntime_onnx",
-        "model.onnx",
+        ("model.onnx",),
         metadata_platform="onnx_onnxv1",
         capability=replace(TENSORS_ALONE, text_only=True),
         engine="onnxruntime",
@@ -215,25 +238,52 @@ BACKENDS: dict[str, Backend] = {
     "python": Backend(
         "interlingua.runtime.backends.python",
         "python",
-        "model.py",
+        ("model.py",),
         instances=1,
         whole_requests=True,
         capability=Capability(exact=frozenset(Datatype), streams="whole"),
         files="interlingua.runtime.backends.python_file",
     ),
     "ensemble": Backend("interlingua.runtime.backends.ensemble", "ensemble", whole_requests=True),
+    "sklearn": Backend(
+        "interlingua.runtime.backends.sklearn",
+        "sklearn",
+        ("model.skops", "model.joblib", "model.pickle", "model.pkl"),
+        tables=True,
+        engine="sklearn",
+        extra="sklearn",
+        files="interlingua.runtime.backends.sklearn_file",
+    ),
+    "xgboost": Backend(
+        "interlingua.runtime.backends.xgboost",
+        "xgboost",
+        ("model.ubj", "model.json", "model.bst"),
+        tables=True,
+        engine="xgboost",
+        extra="xgboost",
+        files="interlingua.runtime.backends.xgboost_file",
+    ),
+    "lightgbm": Backend(
+        "interlingua.runtime.backends.lightgbm",
+        "lightgbm",
+        ("model.txt", "model.bst"),
+        tables=True,
+        engine="lightgbm",
+        extra="lightgbm",
+        files="interlingua.runtime.backends.lightgbm_file",
+    ),
     "torch": _TORCH,
     "pytorch": _TORCH,  # Triton's name for it
 }
 """Every backend by its name in configurations."""
 
-BACKEND_OF_SUFFIX: dict[str, str] = {
-    ".onnx": "onnxruntime",
-    ".pt": "pytorch",
-    ".pt2": "pytorch",
-    ".py": "python",
-}
-"""The backend of a model file without a stated one; of several in one folder the first here."""
+WELL_KNOWN_FILES: tuple[tuple[str, str], ...] = tuple(
+    (filename, name)
+    for name in ("onnxruntime", "pytorch", "python", "sklearn", "xgboost", "lightgbm")
+    for filename in BACKENDS[name].filenames
+)
+"""The model files without a stated backend, each with its backend; of several in one folder the first here.
+:meth:`Backend.recognizes` decides where a name does not."""
 
 BACKEND_OF_PLATFORM: dict[str, str] = {backend.platform: name for name, backend in BACKENDS.items()}
 """Older configurations state a platform, which implies the backend."""

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from interlingua.runtime.backends.devices import cuda_count
 from interlingua.runtime.backends.onnx_file import MAP_ADVICE, is_bounded
+from interlingua.runtime.backends.texts import text_array
 from interlingua.runtime.cpus import EngineThreads
 from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE, LoadError, ModelConfig
-from interlingua.schemas import Datatype, Signature, Tensor, TensorSpec, invalid_tensor, model_failed
+from interlingua.schemas import Datatype, Signature, Tensor, TensorSpec, model_failed
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
@@ -164,24 +165,11 @@ def _batches(shapes: list[list[int | str | None]]) -> bool:
 
 def _array(tensor: Tensor) -> NDArray[Any]:
     if tensor.datatype is Datatype.BYTES:
-        return _strings(tensor)
+        return text_array(tensor, "ONNX Runtime")
     dtype = np.dtype("<u2") if tensor.datatype is Datatype.BF16 else tensor.datatype.dtype
     array = np.frombuffer(tensor.view, dtype).reshape(tensor.shape)
     # vector instructions may fault on a float that straddles its alignment, as some bodies cut it
     return array if array.flags.aligned else array.copy()
-
-
-def _strings(tensor: Tensor) -> NDArray[Any]:
-    texts = np.empty(tensor.count, dtype=object)
-    for index, element in enumerate(tensor.elements()):
-        try:
-            texts[index] = element.decode()
-        except UnicodeDecodeError as error:
-            raise invalid_tensor(
-                f"input '{tensor.name}': element {index} is not UTF-8, and ONNX Runtime carries text only: "
-                f"{error.reason} at byte {error.start}"
-            ) from error
-    return texts.reshape(tensor.shape)
 
 
 def _array_of_value(value: ort.OrtValue) -> NDArray[Any]:

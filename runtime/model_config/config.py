@@ -27,6 +27,8 @@ DATATYPE_OF_TYPE: dict[str, Datatype] = {
 }
 """The datatypes by their names in configurations."""
 
+TYPE_OF_DATATYPE = {datatype: name for name, datatype in DATATYPE_OF_TYPE.items()}
+
 
 def datatype_of(message: Any) -> Datatype | None:
     """The ``data_type`` of a message, an enumeration that also takes numbers without a name."""
@@ -73,7 +75,11 @@ class ModelConfig:
     number of instances. ``providers`` are ONNX Runtime's execution providers with their options, first choice
     first; they override ``device``. A ``decoupled`` model answers any number of times. ``dynamic_batching``
     joins requests, unless inputs are ``ragged``. ``response_cache``: requests may be answered from the cache.
-    ``stated`` is the configuration file as a serialized ``inference.ModelConfig``.
+    ``allow_pickle``: model files may be pickles, which execute code. ``default_outputs`` are those of a
+    request that names none, empty for those of the backend. ``lenient``: a request may give the only input
+    another name, and any datatype that its own represents. ``folder_version`` is the version of a folder
+    without version folders. ``stated`` is the configuration file as a
+    serialized ``inference.ModelConfig``.
     """
 
     name: str = ""
@@ -101,6 +107,10 @@ class ModelConfig:
     ragged: bool = False
     limits: Limits = DEFAULT_LIMITS
     warmup: tuple[Warmup, ...] = ()
+    allow_pickle: bool = False
+    default_outputs: tuple[str, ...] = ()
+    lenient: bool = False
+    folder_version: int = 1
     stated: bytes = b""
 
     def with_signature(self, signature: Signature) -> ModelConfig:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from interlingua.runtime.model_config.config import DATATYPE_OF_TYPE, ModelConfig
+from interlingua.runtime.model_config.config import TYPE_OF_DATATYPE, ModelConfig
 from interlingua.runtime.model_config.defaults import fill_in_engine, fill_in_scheduling
 from interlingua.runtime.models.reshape import Reshape
 from interlingua.schemas import Signature, TensorSpec
 from interlingua.schemas.model_config import MODEL_CONFIG
 
 _NO_RESHAPES: Mapping[str, Reshape] = {}
-_TYPE_OF_DATATYPE = {datatype: name for name, datatype in DATATYPE_OF_TYPE.items()}
 
 
 def config_message(config: ModelConfig, signature: Signature) -> bytes:
@@ -93,7 +92,7 @@ def _write_tensors(
         message.MergeFromString(stated.get(spec.name, b""))
         message.ClearField("reshape")
         message.name = spec.name
-        message.data_type = _TYPE_OF_DATATYPE[spec.datatype]
+        message.data_type = TYPE_OF_DATATYPE[spec.datatype]
         message.dims[:] = spec.shape[1:] if batched else spec.shape
         if spec.name in reshapes:
             inner = reshapes[spec.name].inner

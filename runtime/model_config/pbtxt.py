@@ -10,14 +10,24 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
+from interlingua.runtime.backends import BACKENDS
 from interlingua.runtime.backends.devices import cuda_count
-from interlingua.runtime.model_config.config import LoadError, ModelConfig, VersionPolicy, datatype_of
+from interlingua.runtime.model_config.config import (
+    TYPE_OF_DATATYPE,
+    UNLIMITED_BATCH_SIZE,
+    LoadError,
+    ModelConfig,
+    VersionPolicy,
+    datatype_of,
+)
+from interlingua.runtime.model_config.mlserver_settings import SETTINGS_FILENAME, ModelSettings, read_settings
 from interlingua.runtime.model_config.sequence_batching import read_sequence_batching
 from interlingua.runtime.models.ensemble import Step
 from interlingua.runtime.models.reshape import Reshape
@@ -25,6 +35,7 @@ from interlingua.runtime.models.warmup import Warmup, WarmupInput
 from interlingua.runtime.repository.overrides import is_inside
 from interlingua.runtime.scheduling.policy import MOST_PRIORITY_LEVELS, DynamicBatching, QueuePolicy
 from interlingua.schemas import TensorSpec
+from interlingua.schemas.datatypes import DATATYPES
 from interlingua.schemas.model_config import MODEL_CONFIG
 
 CONFIG_FILENAME = "config.pbtxt"
@@ -38,14 +49,15 @@ _log = logging.getLogger(__name__)
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """The configuration in model folder ``folder``, empty without a ``config.pbtxt``. Raises ``LoadError``
-    naming the file and the field: text that does not parse, a tensor without a datatype, a missing label
-    file, an unsupported option."""
+    """The configuration in model folder ``folder``: ``config.pbtxt``, else MLServer's settings, else an empty
+    one. Raises ``LoadError`` naming the file and the field: text that does not parse, a tensor without a
+    datatype, a missing label file, an unsupported option."""
     path = folder / CONFIG_FILENAME
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return ModelConfig()
+        settings = read_settings(folder)
+        return ModelConfig() if settings is None else _mlserver_config(folder, settings)
     except (OSError, UnicodeDecodeError) as error:
         raise LoadError(f"{path}: {error}") from error
     return _config(path, _parsed(path, text))
@@ -63,6 +75,33 @@ def override_config(folder: Path, message: bytes) -> ModelConfig:
         if name and not is_inside(name):
             raise LoadError(f"{folder}: file '{name}' is not in the model's folder")
     return _config(folder / CONFIG_FILENAME, parsed)
+
+
+def _mlserver_config(folder: Path, settings: ModelSettings) -> ModelConfig:
+    """The configuration that has the effect of ``settings``, found in ``folder``."""
+    file = settings.file
+    if file and (folder / file).is_dir():
+        known = (f"{file}/{name}" for name in BACKENDS[settings.backend].filenames)
+        file = next((name for name in known if (folder / name).is_file()), file)
+    message = MODEL_CONFIG(name=settings.name, backend=settings.backend, default_model_filename=file)
+    if settings.inputs or settings.batch_requests:
+        message.max_batch_size = UNLIMITED_BATCH_SIZE
+    columns = len(settings.inputs) > 1
+    for tensor in settings.inputs:
+        datatype = DATATYPES.get(tensor.datatype)
+        stated = message.input.add(name=tensor.name, dims=tensor.dims if columns else (-1,))
+        if datatype is not None:
+            stated.data_type = TYPE_OF_DATATYPE[datatype]
+    if settings.batch_requests:
+        message.dynamic_batching.preferred_batch_size[:] = [settings.batch_requests]
+        message.dynamic_batching.max_queue_delay_microseconds = round(settings.batch_secs * 1e6)
+    outputs = (settings.default_output,) if settings.default_output else ()
+    return replace(
+        _config(folder / SETTINGS_FILENAME, message),
+        lenient=True,
+        folder_version=settings.version,
+        default_outputs=outputs,
+    )
 
 
 def _config(path: Path, message: Any) -> ModelConfig:

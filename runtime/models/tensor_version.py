@@ -26,7 +26,16 @@ from interlingua.runtime.scheduling.scheduler import Scheduler
 from interlingua.runtime.scheduling.sequence_scheduler import SequenceScheduler
 from interlingua.runtime.scheduling.sequence_state import StatefulRunner, States
 from interlingua.runtime.target import Version
-from interlingua.schemas import InferenceError, InferRequest, Readiness, Signature, Tensor, VersionStatistics
+from interlingua.schemas import (
+    NO_LEEWAY,
+    InferenceError,
+    InferRequest,
+    Leeway,
+    Readiness,
+    Signature,
+    Tensor,
+    VersionStatistics,
+)
 
 Timed = tuple[tuple[Tensor, ...], int, int]
 """The outputs of a run, and the ``time.monotonic_ns()`` of its start and end."""
@@ -43,7 +52,8 @@ class TensorVersion(Version):
     """``instances`` is the number of concurrent runs; 0 runs on the event loop itself, without a queue.
     ``run`` wraps the instance's own if clients see other shapes. ``scheduling`` states the queue; with
     batches or sequences there is a ``scheduler``, otherwise requests wait for ``threads``. ``inline`` has the
-    runs that may be on the event loop nevertheless, None for none: states of a sequence may grow."""
+    runs that may be on the event loop nevertheless, None for none: states of a sequence may grow. ``leeway``
+    and ``default_outputs`` as in ``RequestCheck``."""
 
     def __init__(
         self,
@@ -54,6 +64,8 @@ class TensorVersion(Version):
         instances: int,
         run: Run | None = None,
         scheduling: Scheduling | None = None,
+        leeway: Leeway = NO_LEEWAY,
+        default_outputs: tuple[str, ...] = (),
     ) -> None:
         scheduling = scheduling or Scheduling()
         self.number = str(number)
@@ -62,7 +74,7 @@ class TensorVersion(Version):
         self.instance = instance
         self.signature = signature
         self.statistics = VersionStatistics()
-        self.check = RequestCheck(model, signature).check
+        self.check = RequestCheck(model, signature, leeway, default_outputs).check
         self._run = run or instance.run
         self.inline: InlineRuns | None = None
         if instance.bounded and instances and scheduling.limits.inline_run_us and not scheduling.sequences:

@@ -27,15 +27,24 @@ Inputs = Sequence[Tensor | TensorHead]
 
 
 class RequestCheck:
-    """The checks for one version of ``model``, with ``leeway`` for requests."""
+    """The checks for one version of ``model``, with ``leeway`` for requests. A request that names no output
+    gets ``default_outputs``, or all without any."""
 
-    def __init__(self, model: str, signature: Signature, leeway: Leeway = NO_LEEWAY) -> None:
+    def __init__(
+        self,
+        model: str,
+        signature: Signature,
+        leeway: Leeway = NO_LEEWAY,
+        default_outputs: tuple[str, ...] = (),
+    ) -> None:
         self._model = model
         self._inputs = signature.input_names
         self._required = frozenset(
             spec.name for spec in signature.inputs if not (spec.optional or leeway.missing)
         )
+        self._any_input = signature.inputs[0] if leeway.names and len(signature.inputs) == 1 else None
         self._outputs = tuple(signature.output_names)
+        self._default_outputs = default_outputs or self._outputs
         self._max_batch_size = signature.max_batch_size
         self._leeway = leeway
 
@@ -45,7 +54,7 @@ class RequestCheck:
         if not self._leeway.inputs:
             self._check_inputs(request.inputs)
         if request.outputs is None or self._leeway.outputs:
-            return self._outputs
+            return self._default_outputs
         return self._requested([output.name for output in request.outputs])
 
     def passes(self, request: InferHeads) -> bool:
@@ -67,7 +76,7 @@ class RequestCheck:
         if len(inputs) > len(self._inputs) or len(inputs) < len(self._required):
             raise self._wrong_count(inputs, names)
         for tensor in inputs:
-            spec = self._inputs.get(tensor.name)
+            spec = self._inputs.get(tensor.name, self._any_input)
             if spec is None:
                 raise invalid_tensor(f"unexpected inference input '{tensor.name}' for model '{self._model}'")
             if tensor.datatype is not spec.datatype and not self._may_be(tensor, spec):
@@ -81,7 +90,7 @@ class RequestCheck:
                 and not self._may_have_shape(tensor, spec)
             ):
                 raise self._wrong_shape(tensor, spec)
-        if not self._required <= names:
+        if not self._required <= names and self._any_input is None:
             raise self._wrong_count(inputs, names)
         if self._max_batch_size and inputs:
             self._check_batch(inputs)

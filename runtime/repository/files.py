@@ -7,7 +7,6 @@ configuration does. A model that cannot be loaded does not stop the others.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -18,11 +17,11 @@ from typing import Literal, cast
 
 from interlingua.runtime.backends import (
     BACKEND_OF_PLATFORM,
-    BACKEND_OF_SUFFIX,
     BACKENDS,
     Backend,
     Instance,
     RequestInstance,
+    TableInstance,
 )
 from interlingua.runtime.backends.devices import placed
 from interlingua.runtime.model_config.config import LoadError, ModelConfig, agreed_signature
@@ -35,10 +34,17 @@ from interlingua.runtime.models.reshape import reshaped
 from interlingua.runtime.models.spread import Spread
 from interlingua.runtime.models.tensor_version import TensorVersion, default_instances
 from interlingua.runtime.models.warmup import read_samples
-from interlingua.runtime.repository.snapshot import Origin, snapshot, version_number
+from interlingua.runtime.repository.model_files import (
+    backend_of_files,
+    default_filename,
+    model_file,
+    version_folders,
+)
+from interlingua.runtime.repository.model_folders import model_folder, model_folders
+from interlingua.runtime.repository.snapshot import Origin, snapshot
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
 from interlingua.runtime.target import Target, Version
-from interlingua.schemas import Parameter, Signature
+from interlingua.schemas import NO_LEEWAY, Parameter, Signature
 
 State = Literal["loading", "ready", "failed"]
 
@@ -55,7 +61,8 @@ class ModelSource:
     ``path`` is a model folder or a single model file, None for a backend without files. An empty ``backend``
     is that of the model's configuration or model file; 0 ``instances`` is the configuration's number or
     :func:`default_instances`. ``ModelConfig`` describes ``device``, ``providers`` and ``limits``. ``config``
-    is a serialized ``inference.ModelConfig`` that replaces the folder's own.
+    is a serialized ``inference.ModelConfig`` that replaces the folder's own. ``allow_pickle``: its files
+    may be pickles, which execute code.
     """
 
     name: str
@@ -69,6 +76,7 @@ class ModelSource:
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
     config: bytes | None = None
     limits: Limits = DEFAULT_LIMITS
+    allow_pickle: bool = False
 
 
 @dataclass(slots=True)
@@ -84,7 +92,7 @@ class Loaded:
 class Repository:
     """A folder of model folders; clients may choose it by ``name``. ``controlled``: clients may load and
     unload its models; ``overrides``: what they may replace when they load one; ``watched``: the models that
-    follow their files; ``limits`` are those of every model."""
+    follow their files; ``limits`` are those of every model; ``allow_pickle`` as in ``ModelSource``."""
 
     path: Path
     controlled: bool = False
@@ -92,22 +100,25 @@ class Repository:
     overrides: Literal["none", "config", "files"] = "none"
     watched: frozenset[str] | Literal["*"] = frozenset()
     limits: Limits = DEFAULT_LIMITS
+    allow_pickle: bool = False
 
     def names(self) -> list[str]:
         """The models that the folder holds now. Raises ``LoadError`` if it is unreadable."""
         try:
-            folders = sorted(entry.name for entry in self.path.iterdir() if entry.is_dir())
+            return list(model_folders(self.path))
         except OSError as error:
             raise LoadError(f"model repository {self.path}: {error.strerror}") from error
-        return [name for name in folders if not name.startswith(".")]
 
     def holds(self, name: str) -> bool:
         """Whether the folder holds a model ``name`` now; ``name`` may be any text of a client."""
-        # os.path, because pathlib raises for a name that is too long to be one
-        return is_model_name(name) and os.path.isdir(self.path / name)
+        return is_model_name(name) and model_folder(self.path, name) is not None
+
+    def folder(self, name: str) -> Path:
+        """The folder of model ``name``, that of this name if there is none. Blocks."""
+        return model_folder(self.path, name) or self.path / name
 
     def source(self, name: str) -> ModelSource:
-        return ModelSource(name, self.path / name, limits=self.limits)
+        return ModelSource(name, self.folder(name), limits=self.limits, allow_pickle=self.allow_pickle)
 
 
 def is_model_name(name: str) -> bool:
@@ -115,12 +126,15 @@ def is_model_name(name: str) -> bool:
 
 
 def find_models(
-    folder: Path, names: Iterable[str] | Literal["*"] = ALL, limits: Limits = DEFAULT_LIMITS
+    folder: Path,
+    names: Iterable[str] | Literal["*"] = ALL,
+    limits: Limits = DEFAULT_LIMITS,
+    allow_pickle: bool = False,
 ) -> list[ModelSource]:
-    """The models in repository ``folder``, each with ``limits``: all, or those of ``names`` in that order and
-    then the models there that they need. A name without a folder fails when it is loaded. Raises
-    ``LoadError`` if the repository is unreadable."""
-    repository = Repository(folder, limits=limits)
+    """The models in repository ``folder``, each with ``limits`` and ``allow_pickle``: all, or those of
+    ``names`` in that order and then the models there that they need. A name without a folder fails when it is
+    loaded. Raises ``LoadError`` if the repository is unreadable."""
+    repository = Repository(folder, limits=limits, allow_pickle=allow_pickle)
     if names == ALL:
         return [repository.source(name) for name in repository.names()]
     sources = {name: repository.source(name) for name in names}
@@ -186,7 +200,7 @@ def load_model(source: ModelSource, before: Target | None = None) -> Target:
         backend=backend_name,
         # of a platform that is called like the backend there is nothing to say
         platform=config.platform or ("" if backend.platform == backend_name else backend.platform),
-        default_model_filename=config.default_model_filename or backend.filename,
+        default_model_filename=config.default_model_filename or default_filename(backend, found),
         instances=instances,
     )
     missing = set(config.version_policy.specific) - set(found)
@@ -238,7 +252,7 @@ def examine_model(source: ModelSource) -> list[str]:
         reasons.append(f"{where}: there is no version folder")
     for number in chosen:
         try:
-            backend.examine(_model_file(found[number], backend, config), config)
+            backend.examine(model_file(found[number], backend, config), config)
         except (LoadError, OSError) as error:
             reasons.append(str(error))
     return reasons
@@ -287,7 +301,7 @@ def _unchanged(model: Target, origin: Origin) -> dict[int, Version]:
 
 
 def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig) -> Version:
-    file = _model_file(path, backend, config)
+    file = model_file(path, backend, config)
     for option in ("decoupled", "sequence_batching", "ensemble"):
         if getattr(config, option) and config.response_cache:
             raise LoadError(f"{file}: response_cache is not supported beside {option}")
@@ -314,7 +328,26 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
     run = None
     if config.input_reshapes or config.output_reshapes:
         run = reshaped(instance.run, config.input_reshapes, config.output_reshapes)
-    return TensorVersion(config.name, number, instance, signature, config.instances, run, scheduling)
+    leeway, default_outputs = NO_LEEWAY, config.default_outputs
+    if backend.tables:
+        table = cast(TableInstance, loaded)
+        leeway = table.leeway
+        default_outputs = default_outputs or (() if config.outputs else table.default_outputs)
+    if not signature.output_names.keys() >= set(default_outputs):
+        raise LoadError(
+            f"{file}: predict_fn '{default_outputs[0]}' is not one of {', '.join(signature.output_names)}"
+        )
+    return TensorVersion(
+        config.name,
+        number,
+        instance,
+        signature,
+        config.instances,
+        run,
+        scheduling,
+        leeway,
+        default_outputs,
+    )
 
 
 def _loaded(file: Path, backend: Backend, config: ModelConfig) -> Instance | RequestInstance:
@@ -338,7 +371,7 @@ def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
     config = read_config(path) if source.config is None else override_config(path, source.config)
     if config.name not in ("", path.name, source.name):
         raise LoadError(f"{path}: the configuration is of model '{config.name}', not of '{path.name}'")
-    return path, _stated(source, config), _versions(path)
+    return path, _stated(source, config), version_folders(path, config)
 
 
 def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:
@@ -352,6 +385,7 @@ def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:
         devices=devices,
         providers=source.providers,
         limits=source.limits,
+        allow_pickle=source.allow_pickle,
     )
     return config if source.signature is None else config.with_signature(source.signature)
 
@@ -372,43 +406,10 @@ def _backend(
     source: ModelSource, path: Path, config: ModelConfig, versions: Mapping[int, Path]
 ) -> tuple[str, Backend]:
     name = config.backend or BACKEND_OF_PLATFORM.get(config.platform, config.platform)
-    name = name or _backend_of_files(path, config, versions)
+    name = name or backend_of_files(path, config, versions)
     backend = BACKENDS.get(name)
     if backend is None:
         raise LoadError(f"{path}: backend '{name}' is not one of {', '.join(BACKENDS)}")
-    if source.path is None and backend.filename:
+    if source.path is None and backend.filenames:
         raise LoadError(f"model '{source.name}': its backend needs a path")
     return name, backend
-
-
-def _backend_of_files(path: Path, config: ModelConfig, versions: Mapping[int, Path]) -> str:
-    """The backend by the suffix of the stated model file, else by the well-known file in the highest
-    version."""
-    if config.default_model_filename or not versions:
-        return BACKEND_OF_SUFFIX.get(Path(config.default_model_filename).suffix, "onnxruntime")
-    known = {f"model{suffix}": backend for suffix, backend in BACKEND_OF_SUFFIX.items()}
-    for number in sorted(versions, reverse=True):
-        for name, backend in known.items():
-            if (versions[number] / name).is_file():
-                return backend
-    raise LoadError(f"{path}: no backend is stated, and no version has one of {', '.join(known)}")
-
-
-def _versions(folder: Path) -> dict[int, Path]:
-    found: dict[int, Path] = {}
-    for entry in folder.iterdir():
-        number = version_number(entry.name)
-        if number is not None and entry.is_dir():
-            found[number] = entry
-    return found
-
-
-def _model_file(version: Path, backend: Backend, config: ModelConfig) -> Path:
-    if not backend.filename or version.is_file():
-        return version
-    file = version / (config.default_model_filename or backend.filename)
-    if not file.is_file() and backend.other_filename and file.name == backend.filename:
-        file = version / backend.other_filename
-    if not file.is_file():
-        raise LoadError(f"{file}: there is no such model file")
-    return file

@@ -126,7 +126,7 @@ class Poller:
                     continue
                 seen.add(name)
                 try:
-                    look.models[name] = _Sight(repository, snapshot(path))
+                    look.models[name] = _Sight(repository, snapshot(repository.folder(name)))
                 except OSError:
                     # it is being written, or was just removed
                     if path.exists():

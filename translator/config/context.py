@@ -45,7 +45,7 @@ class Installation:
         return cls(
             serves=transports(lambda each: each.endpoints),
             calls=transports(lambda each: each.calls),
-            backends={name: bool(backend.filename) for name, backend in BACKENDS.items()},
+            backends={name: bool(backend.filenames) for name, backend in BACKENDS.items()},
             prefixes={
                 name: tuple(prefix for each in dialect.bindings.values() for prefix in each.prefixes)
                 for name, dialect in DIALECTS.items()
@@ -88,17 +88,18 @@ class ValidationContext:
         )
 
 
-def model_folders(repository: str) -> list[str]:
+def model_names(repository: str) -> list[str]:
     """The names of the models in a repository folder. Raises ``OSError``."""
-    folders = (entry.name for entry in Path(repository).iterdir() if entry.is_dir())
-    return sorted(name for name in folders if not name.startswith("."))
+    from interlingua.runtime.repository.model_folders import model_folders
+
+    return list(model_folders(Path(repository)))
 
 
 def _models(data: Any) -> tuple[str, ...] | None:
     names = dict.fromkeys(_section(data, "models"))
     for repository in _entries(data, "model_repository"):
         try:
-            folders = model_folders(repository["path"])
+            folders = model_names(repository["path"])
         except (OSError, KeyError, TypeError, ValueError):  # reported at its own line
             return None
         chosen = repository.get("load")

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from interlingua.protocols.section import Section, Text
 from interlingua.runtime.scheduling.policy import Limits
 from interlingua.schemas import Signature, TensorSpec
-from interlingua.translator.config.context import model_folders
+from interlingua.translator.config.context import model_names
 from interlingua.translator.config.references import (
     ExistingPath,
     Folder,
@@ -51,6 +51,10 @@ class RepositoryOptions(Section):
     """The parts of a model that a client may override when it loads the model: none, its configuration, or
     its files too. Files are programs if the backend runs programs: allow them only to clients that you
     would let write into the folder."""
+    allow_pickle: bool = False
+    """Whether files of scikit-learn models may execute code when they are loaded: pickles (`model.joblib`,
+    `model.pkl`), and files of skops with types that skops does not trust. Files that a client sends never
+    may."""
     max_override_instances: Annotated[int, Field(ge=1)] = 16
     """The maximum number of instances, of all versions together, in a configuration that a client provides. A
     load with more is refused."""
@@ -70,7 +74,7 @@ class RepositoryOptions(Section):
         if not isinstance(value, tuple) or not all(isinstance(name, str) for name in value):
             raise ValueError('must be "*" or a list of model names')
         if "path" in info.data:
-            folders = model_folders(info.data["path"])
+            folders = model_names(info.data["path"])
             for name in value:
                 require(f"model of '{info.data['path']}'", name, folders)
         return value
@@ -78,7 +82,7 @@ class RepositoryOptions(Section):
     @property
     def models(self) -> tuple[str, ...]:
         """The names of the models to load, as the folder is now. Raises ``OSError``."""
-        return tuple(model_folders(self.path)) if self.load == "*" else tuple(self.load)
+        return tuple(model_names(self.path)) if self.load == "*" else tuple(self.load)
 
 
 class TensorOptions(Section):
@@ -182,6 +186,10 @@ class ModelOptions(Section):
     max_inline_run_us: Annotated[int, Field(ge=0)] | None = None
     """With `backend`: the longest run on the event loop instead of in a thread, in microseconds; 0 for none.
     The default is the server's."""
+    allow_pickle: bool | None = None
+    """With `backend: sklearn`: whether the file may execute code when it is loaded: a pickle
+    (`model.joblib`, `model.pkl`), or a file of skops with types that skops does not trust. The default is
+    `false`."""
     remote_model: str | None = None
     """With `upstream`: the name of the model there; an empty text is the server's default model, if its
     dialect has one. The default is its name here."""
@@ -227,6 +235,7 @@ class ModelOptions(Section):
         "max_queue_bytes",
         "max_concurrent_requests",
         "max_inline_run_us",
+        "allow_pickle",
     )
     @classmethod
     def _only_here(cls, value: Any, info: ValidationInfo) -> Any:

@@ -14,7 +14,7 @@ from interlingua.protocols.transport.address import covers, parse_address, parse
 from interlingua.schemas import Datatype
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.translator.config import wording
-from interlingua.translator.config.context import ValidationContext, model_folders
+from interlingua.translator.config.context import ValidationContext, model_names
 
 
 def context_of(info: ValidationInfo) -> ValidationContext:
@@ -72,7 +72,7 @@ def _existing(value: str) -> str:
 
 def _folder(value: str) -> str:
     try:
-        model_folders(_existing(value))
+        model_names(_existing(value))
     except OSError as error:
         raise ValueError(f"'{value}' is no folder that can be read: {error.strerror}") from error
     return value

@@ -68,7 +68,7 @@ class ServerOptions(Section):
     loads are refused. Models that are served from the start do not count."""
     max_inline_run_us: Annotated[int, Field(ge=0)] = 200
     """The longest run of a local model on the event loop instead of in a thread, in microseconds; 0 for none.
-    Only for ONNX models on the CPU; runs are measured."""
+    Only for ONNX models and models of tables on the CPU; runs are measured."""
     tune_allocator: bool = True
     """Make the C library keep large blocks instead of returning each to the system. Messages of several
     MiB then cost up to half as much; the process holds some memory in reserve."""

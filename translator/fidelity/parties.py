@@ -48,7 +48,9 @@ def targets() -> dict[str, Party]:
 
 
 _ENGINES = tuple(
-    name for name, backend in BACKENDS.items() if backend.filename and backend.module.endswith(f".{name}")
+    name
+    for name, backend in BACKENDS.items()
+    if backend.filenames and not backend.tables and backend.module.endswith(f".{name}")
 )
 """The backends that load a file, each under one name. Echo and ensemble models have no fidelity of their
-own."""
+own; models of tables convert numbers to those that they compute with."""

@@ -1,0 +1,84 @@
+"""The files of a model folder: its versions, the model file of each, and the backend that the file implies.
+
+The layout is Triton's, ``<version>/model.onnx``. Models of tables may also be as with MLServer and KServe, in
+the folder itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from interlingua.runtime.backends import BACKENDS, WELL_KNOWN_FILES, Backend
+from interlingua.runtime.model_config.config import LoadError, ModelConfig
+from interlingua.runtime.repository.snapshot import version_number
+
+
+def version_folders(folder: Path, config: ModelConfig) -> dict[int, Path]:
+    """The folder of each version in model folder ``folder``, which is a version itself if there are none and
+    it has the file of a model of tables."""
+    found: dict[int, Path] = {}
+    for entry in folder.iterdir():
+        number = version_number(entry.name)
+        if number is not None and entry.is_dir():
+            found[number] = entry
+    if not found and _has_table(folder, config):
+        return {config.folder_version: folder}
+    return found
+
+
+def backend_of_files(path: Path, config: ModelConfig, versions: Mapping[int, Path]) -> str:
+    """The backend by the suffix of the stated model file, else by the well-known file in the highest
+    version. Raises ``LoadError``."""
+    stated = config.default_model_filename
+    if stated or not versions:
+        suffix = Path(stated).suffix
+        candidates = [name for filename, name in WELL_KNOWN_FILES if Path(filename).suffix == suffix]
+        if len(candidates) > 1:
+            file = model_file(versions[max(versions)], BACKENDS[candidates[0]], config)
+            candidates = [name for name in candidates if BACKENDS[name].recognizes(file)] or candidates
+        return candidates[0] if candidates else "onnxruntime"
+    for number in sorted(versions, reverse=True):
+        for filename, name in WELL_KNOWN_FILES:
+            if _is_model(versions[number] / filename, BACKENDS[name]):
+                return name
+    known = ", ".join(dict.fromkeys(filename for filename, _ in WELL_KNOWN_FILES))
+    raise LoadError(f"{path}: no backend is stated, and no version has one of {known}")
+
+
+def default_filename(backend: Backend, versions: Mapping[int, Path]) -> str:
+    """The name of the model file if none is stated: that in the highest version, or the usual one."""
+    if not backend.filenames:
+        return ""
+    if versions:
+        for filename in backend.filenames:
+            if (versions[max(versions)] / filename).is_file():
+                return filename
+    return backend.filenames[0]
+
+
+def model_file(version: Path, backend: Backend, config: ModelConfig) -> Path:
+    """The model file of ``version``, a folder or the file itself. Raises ``LoadError`` if there is none."""
+    if not backend.filenames or version.is_file():
+        return version
+    stated = config.default_model_filename
+    # the usual name may have been filled in
+    names = (stated,) if stated and stated not in backend.filenames else (stated, *backend.filenames)
+    for name in filter(None, names):
+        if (version / name).is_file():
+            return version / name
+    raise LoadError(f"{version / (stated or backend.filenames[0])}: there is no such model file")
+
+
+def _has_table(folder: Path, config: ModelConfig) -> bool:
+    tables = [(filename, BACKENDS[name]) for filename, name in WELL_KNOWN_FILES if BACKENDS[name].tables]
+    stated = config.default_model_filename
+    if stated:
+        suffixes = {Path(filename).suffix for filename, _ in tables}
+        implied = config.backend in BACKENDS and BACKENDS[config.backend].tables
+        return (implied or Path(stated).suffix in suffixes) and (folder / stated).is_file()
+    return any(_is_model(folder / filename, backend) for filename, backend in tables)
+
+
+def _is_model(file: Path, backend: Backend) -> bool:
+    return file.is_file() and backend.recognizes(file)

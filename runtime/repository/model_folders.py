@@ -1,0 +1,46 @@
+"""The model folders of a repository, by the names of their models.
+
+A folder is called like its model, unless MLServer's settings in it state another name.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from interlingua.runtime.model_config.mlserver_settings import SETTINGS_FILENAME, stated_name
+from interlingua.runtime.model_config.pbtxt import CONFIG_FILENAME
+
+
+def model_folders(repository: Path) -> dict[str, Path]:
+    """The folder of each model in ``repository``, sorted by name; of several for one name the first, or that
+    of the name. Blocks. Raises ``OSError``."""
+    names = (entry.name for entry in repository.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    found: dict[str, Path] = {}
+    for folder in (repository / name for name in sorted(names)):
+        name = _name(folder)
+        if name == folder.name or name not in found:
+            found[name] = folder
+    return dict(sorted(found.items()))
+
+
+def model_folder(repository: Path, name: str) -> Path | None:
+    """The folder of model ``name`` in ``repository``, None without one. ``name`` is that of a folder, see
+    ``is_model_name``. Blocks."""
+    folder = repository / name
+    # os.path, because pathlib raises for a name that is too long to be one
+    if os.path.isdir(folder) and _name(folder) == name:
+        return folder
+    try:
+        return model_folders(repository).get(name)
+    except OSError:
+        return None
+
+
+def _name(folder: Path) -> str:
+    settings = folder / SETTINGS_FILENAME
+    if not settings.is_file() or (folder / CONFIG_FILENAME).is_file():
+        return folder.name
+    name = stated_name(folder)
+    # a name that no path can have would be that of no request either
+    return name if name and not name.startswith(".") and "/" not in name else folder.name
