@@ -13,6 +13,16 @@ from interlingua.runtime.backends import BACKENDS, WELL_KNOWN_FILES, Backend
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.runtime.repository.snapshot import version_number
 
+MODEL_SUFFIXES = tuple(dict.fromkeys(Path(filename).suffix for filename, _ in WELL_KNOWN_FILES))
+"""The suffixes of model files."""
+
+
+def backend_of_file(path: Path) -> str | None:
+    """The backend of the model file at ``path`` by its suffix, and by its contents where the suffix may be of
+    anything; None for another file."""
+    known = dict.fromkeys(name for filename, name in WELL_KNOWN_FILES if Path(filename).suffix == path.suffix)
+    return next((name for name in known if _is_model(path, BACKENDS[name])), None)
+
 
 def version_folders(folder: Path, config: ModelConfig) -> dict[int, Path]:
     """The folder of each version in model folder ``folder``, which is a version itself if there are none and
@@ -33,11 +43,12 @@ def backend_of_files(path: Path, config: ModelConfig, versions: Mapping[int, Pat
     stated = config.default_model_filename
     if stated or not versions:
         suffix = Path(stated).suffix
-        candidates = [name for filename, name in WELL_KNOWN_FILES if Path(filename).suffix == suffix]
-        if len(candidates) > 1:
-            file = model_file(versions[max(versions)], BACKENDS[candidates[0]], config)
-            candidates = [name for name in candidates if BACKENDS[name].recognizes(file)] or candidates
-        return candidates[0] if candidates else "onnxruntime"
+        names = [name for filename, name in WELL_KNOWN_FILES if Path(filename).suffix == suffix]
+        if len(set(names)) > 1:
+            version = versions[max(versions)]
+            file = version if version.is_file() else version / stated
+            names = [backend_of_file(file) or names[0]]
+        return names[0] if names else "onnxruntime"
     for number in sorted(versions, reverse=True):
         for filename, name in WELL_KNOWN_FILES:
             if _is_model(versions[number] / filename, BACKENDS[name]):

@@ -7,9 +7,11 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from interlingua.runtime.backends import BACKEND_OF_SUFFIX
+from interlingua.runtime.model_config.config import ModelConfig
+from interlingua.runtime.model_config.mlserver_settings import SETTINGS_FILENAME
 from interlingua.runtime.repository.files import Repository
-from interlingua.runtime.repository.snapshot import version_number
+from interlingua.runtime.repository.model_files import MODEL_SUFFIXES, backend_of_file, version_folders
+from interlingua.runtime.repository.model_folders import model_folders
 from interlingua.translator.cli.arguments import RefusedError
 from interlingua.translator.cli.yaml_text import as_key, as_value
 
@@ -35,17 +37,18 @@ def configuration(path: Path, host: str, port: int) -> str:
 def _models(path: Path, stated: str) -> Iterator[str]:
     """The lines that state the models at ``path``."""
     if path.is_file():
-        if path.suffix not in BACKEND_OF_SUFFIX:
+        if backend_of_file(path) is None:
             hint = "; a configuration needs -c" if path.suffix in (".yaml", ".yml") else ""
             raise RefusedError(f"no backend runs '{stated}': model files end in {_suffixes()}{hint}")
         return _files([path])
     if not path.is_dir():
         raise RefusedError(f"'{stated}' does not exist")
     if _is_model(path):
-        return _repository(path.parent, [path.name], chosen=True)
+        names = [name for name, folder in model_folders(path.parent).items() if folder == path]
+        return _repository(path.parent, names or [path.name], chosen=True)
     if names := Repository(path).names():
         return _repository(path, names)
-    found = sorted(each for each in path.iterdir() if each.suffix in BACKEND_OF_SUFFIX)
+    found = sorted(each for each in path.iterdir() if backend_of_file(each) is not None)
     if not found:
         raise RefusedError(f"'{stated}' has no model: neither folders nor {_suffixes()} files")
     return _files(found)
@@ -53,9 +56,8 @@ def _models(path: Path, stated: str) -> Iterator[str]:
 
 def _is_model(folder: Path) -> bool:
     """Whether ``folder`` is that of one model, not of several."""
-    return (folder / CONFIG).exists() or any(
-        version_number(each.name) is not None for each in folder.iterdir()
-    )
+    stated = any((folder / name).exists() for name in (CONFIG, SETTINGS_FILENAME))
+    return stated or bool(version_folders(folder, ModelConfig()))
 
 
 def _repository(folder: Path, names: Sequence[str], chosen: bool = False) -> Iterator[str]:
@@ -68,9 +70,8 @@ def _repository(folder: Path, names: Sequence[str], chosen: bool = False) -> Ite
 def _files(found: Sequence[Path]) -> Iterator[str]:
     yield "models:"
     for path in found:
-        backend = BACKEND_OF_SUFFIX[path.suffix]
         name = as_key(path.stem)
-        yield f"  {name}: {{backend: {backend}, path: {as_value(str(path))}}}"
+        yield f"  {name}: {{backend: {backend_of_file(path)}, path: {as_value(str(path))}}}"
     yield from _default([path.stem for path in found])
 
 
@@ -81,5 +82,5 @@ def _default(names: Sequence[str]) -> Iterator[str]:
 
 
 def _suffixes() -> str:
-    *most, last = BACKEND_OF_SUFFIX
+    *most, last = MODEL_SUFFIXES
     return f"{', '.join(most)} or {last}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -123,6 +124,20 @@ def test_a_folder_of_files(tmp_path: Path) -> None:
     assert {name: model.path for name, model in config.models.items()} == {
         name: f"{tmp_path}/{name}.onnx" for name in ("a", "b", "a $b")
     }
+
+
+@pytest.mark.parametrize("settings", [None, {"name": "trees"}], ids=["KServe", "MLServer"])
+def test_the_folder_of_a_model_without_versions(tmp_path: Path, settings: dict[str, str] | None) -> None:
+    folder = tmp_path / "boosted"
+    folder.mkdir()
+    (folder / "model.json").write_text('{"learner": {}}')
+    if settings is not None:
+        (folder / "model-settings.json").write_text(json.dumps(settings))
+    config = stated(folder)
+    name = "boosted" if settings is None else "trees"
+    assert config["model_repository"] == [{"path": str(tmp_path), "load": [name]}]
+    files = stated(tmp_path / "boosted" / "model.json")
+    assert files["models"] == {"model": {"backend": "xgboost", "path": f"{folder}/model.json"}}
 
 
 @pytest.mark.parametrize(
