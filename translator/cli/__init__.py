@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from interlingua.translator.cli import (
     check,
+    completion,
     conformance,
     convert,
     fidelity,
@@ -41,6 +42,7 @@ COMMANDS = {
     "convert": convert,
     "mirror": mirror,
     "fidelity": fidelity,
+    "completion": completion,
 }
 """Subcommands by name. Each has HELP, ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
 
@@ -85,6 +87,10 @@ class _Version(argparse.Action):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (default: that of the process) and return the exit code. Raises
     ``SystemExit`` for ``--help`` and for wrong usage, as argparse does."""
+    if "_ARGCOMPLETE" in os.environ:
+        from interlingua.translator.cli.completing import complete
+
+        complete(parser())
     arguments = parser().parse_args(argv)
     try:
         code: int = arguments.run(arguments)
