@@ -81,8 +81,7 @@ class WriteBatch:
         if not self._pieces:
             self._loop.call_soon(self.flush)
         self._pieces += pieces
-        for piece in pieces:
-            self._size += len(piece)
+        self._size += sum(map(len, pieces))
         if self._size >= _FLUSHED_BYTES:
             self.flush()
 

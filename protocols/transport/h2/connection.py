@@ -77,9 +77,9 @@ class H2Connection(Generic[H, S]):
         self._write = write
         self._headers = HeaderDecoder(interpret)
         self.guard = FloodGuard()
-        self.frames = FrameReader(self, self.guard, preface)
         self.stream_window, self._connection_window = stream_window, connection_window
         self.streams: dict[int, S] = {}
+        self.frames = FrameReader(self, self.guard, preface, self.streams, stream_window)
         self.sender = Sender(write, self.streams, self.guard)
         self.closed = False
         self.preface_received = False
@@ -170,10 +170,7 @@ class H2Connection(Generic[H, S]):
                 guard.idle_frame(0)
         self._received += size
         if self._received >= self._connection_window // 2:
-            if self._received > self._connection_window:
-                raise H2Error(Code.FLOW_CONTROL_ERROR, "more data than the connection's window allows")
-            self._write(window_update(0, self._received))
-            self._received = 0
+            self._replenish_connection()
         stream = self.streams.get(number)
         if stream is None:
             if number > self.last_id or not number & 1:
@@ -194,6 +191,18 @@ class H2Connection(Generic[H, S]):
             if not stream.window_held:
                 self.on_window_low(stream)
         return stream
+
+    def on_placed(self, size: int) -> None:
+        """See ``FrameHandler``."""
+        self._received += size
+        if self._received >= self._connection_window // 2:
+            self._replenish_connection()
+
+    def _replenish_connection(self) -> None:
+        if self._received > self._connection_window:
+            raise H2Error(Code.FLOW_CONTROL_ERROR, "more data than the connection's window allows")
+        self._write(window_update(0, self._received))
+        self._received = 0
 
     def on_window_low(self, stream: Stream) -> None:
         """The peer has used half of a window."""

@@ -7,9 +7,10 @@ blocks and all other frames are handed over whole, and are limited in size. A ma
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
-from interlingua.protocols.transport.h2.flood import FloodGuard
+from interlingua.protocols.transport.h2.flood import SMALL_BYTES, FloodGuard
 from interlingua.protocols.transport.h2.frames import (
     ACK,
     CONTINUATION,
@@ -36,6 +37,8 @@ and the connection goes on."""
 
 FRAME_BYTES = 1 << 20
 """SETTINGS_MAX_FRAME_SIZE: the largest frame a peer may send (RFC 9113, 4.2)."""
+
+_UNPACK = HEADER.unpack_from
 
 _MAX_CONTROL = MAX_FIELD_BLOCK + 256
 
@@ -66,6 +69,9 @@ class FrameHandler(Protocol):
         """A DATA frame of stream ``number`` begins, ``size`` bytes with its padding. The stream that takes
         the data, None to skip it."""
 
+    def on_placed(self, size: int) -> None:
+        """DATA of ``size`` bytes together has been put into sinks, and counted for its streams."""
+
     def on_data(self, stream: Stream, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """A DATA frame, or the end of one; ``ended``: it has END_STREAM."""
 
@@ -78,10 +84,20 @@ class FrameHandler(Protocol):
 
 class FrameReader:
     """Reads what one peer sends, for ``handler``. ``preface`` precedes the first frame: that of a client, and
-    nothing from a server (RFC 9113, 3.4)."""
+    nothing from a server (RFC 9113, 3.4). ``streams`` are the open ones by number, each with a flow-control
+    window of ``stream_window`` bytes."""
 
-    def __init__(self, handler: FrameHandler, guard: FloodGuard, preface: bytes) -> None:
+    def __init__(
+        self,
+        handler: FrameHandler,
+        guard: FloodGuard,
+        preface: bytes,
+        streams: Mapping[int, Stream],
+        stream_window: int,
+    ) -> None:
         self._handler = handler
+        self._streams = streams
+        self._low_water = stream_window // 2
         self._guard = guard
         self._preface = preface
         self._preface_read = False
@@ -139,7 +155,7 @@ class FrameReader:
     def _cut(self, data: Buffer) -> int:
         """Handle whole frames, and DATA as it arrives, as many as in one turn: up to which position."""
         handler, end, position, left = self._handler, len(data), 0, TURN_FRAMES
-        view = memoryview(data)
+        view, placed = memoryview(data), 0
         if not self._preface_read:
             position = self._read_preface(data)
             if not self._preface_read:
@@ -151,13 +167,30 @@ class FrameReader:
                 self.pending = True
                 break
             left -= 1
-            upper, lower, kind, flags, number = HEADER.unpack_from(data, position)
+            upper, lower, kind, flags, number = _UNPACK(data, position)
             number &= MAX_STREAM_ID  # the highest bit is reserved (4.1)
             size = upper << 8 | lower
             start = position + HEADER_BYTES
             stop = start + size
             if self._block_stream and (kind != CONTINUATION or number != self._block_stream):
                 raise H2Error(Code.PROTOCOL_ERROR, "a frame inside a field block")  # 4.3
+            if (
+                not (kind or flags)  # DATA
+                and (stream := self._streams.get(number)) is not None
+                and (sink := stream.sink) is not None
+                and (after := sink.filled + size) < sink.end
+                and stop <= end
+                and size >= SMALL_BYTES
+                and (received := stream.received + size) < self._low_water
+                and not stream.half_closed_remote
+            ):
+                # in the middle of a message, far from the end of a window
+                sink.buffer[sink.filled : after] = view[start:stop]
+                sink.filled, stream.received, position = after, received, stop
+                if stream.body_left is not None:
+                    stream.body_left -= size
+                placed += size
+                continue
             if kind == DATA and stop <= end and not flags & PADDED:
                 position = stop
                 stream = handler.on_data_frame(number, size)
@@ -205,6 +238,8 @@ class FrameReader:
             else:
                 position = stop
                 left -= self._whole(kind, flags, number, bytes(data[start:stop]))
+        if placed:
+            handler.on_placed(placed)
         return position
 
     def _read_preface(self, data: Buffer) -> int:

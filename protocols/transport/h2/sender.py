@@ -80,23 +80,24 @@ class Sender(Generic[S]):
     ) -> None:
         """Send a complete message: a field block, the pieces of the body, ``size`` bytes together, and
         trailers, which an answer has and a request has not."""
-        number, begin, end = stream.id, len(headers), len(trailers)
-        largest = size if size > begin + end else begin + end
+        number, begin, end, largest = stream.id, len(headers), len(trailers), self.max_frame_size
         if (
             size <= self.window
             and size <= stream.send_window
-            and largest <= self.max_frame_size
+            and size <= _TURN_BYTES
+            and begin + end <= largest
             and not self.paused
         ):
             self.window -= size
             stream.trailers = trailers
+            flags = 0 if end else END_STREAM
             # header_frames and data_header, inlined
-            pieces = (
-                _HEADER(begin >> 8, begin & 0xFF, HEADERS, END_HEADERS, number),
-                headers,
-                _HEADER(size >> 8, size & 0xFF, DATA, 0 if end else END_STREAM, number),
-                *message,
-            )
+            opening = _HEADER(begin >> 8, begin & 0xFF, HEADERS, END_HEADERS, number)
+            pieces: tuple[Buffer, ...]
+            if size <= largest:
+                pieces = opening, headers, _HEADER(size >> 8, size & 0xFF, DATA, flags, number), *message
+            else:
+                pieces = opening, headers, *_data_frames(message, size, number, largest, flags)
             if end:
                 closing = _HEADER(end >> 8, end & 0xFF, HEADERS, END_HEADERS | END_STREAM, number)
                 pieces = (*pieces, closing, trailers)
@@ -212,28 +213,8 @@ class Sender(Generic[S]):
         if self._guard.tokens < BURST:
             self._guard.tokens += DATA_CREDIT
         ends = stream.ending and size == stream.queued and not stream.trailers
-        number, largest = stream.id, self.max_frame_size
-        full = data_header(largest, number)
-        written: list[Buffer] = []
-        room = 0
-        for piece in stream.take(size):
-            place, end = 0, len(piece)
-            while place < end:
-                if not room:
-                    while size > largest and (after := place + largest) <= end:
-                        written += full, piece[place:after]
-                        place = after
-                        size -= largest
-                    if place == end:
-                        break
-                    room = min(size, largest)
-                    size -= room
-                    written.append(data_header(room, number, END_STREAM if ends and not size else 0))
-                upto = min(end, place + room)
-                written.append(piece[place:upto])
-                room -= upto - place
-                place = upto
-        self._write(*written)
+        flags = END_STREAM if ends else 0
+        self._write(*_data_frames(stream.take(size), size, stream.id, self.max_frame_size, flags))
 
     def _finish(self, stream: Stream) -> None:
         """Send END_STREAM; the queue is empty."""
@@ -258,3 +239,33 @@ class Sender(Generic[S]):
     def _discard(self, stream: Stream) -> None:
         stream.discard()
         self.ready.pop(stream, None)
+
+
+def _data_frames(message: Sequence[Buffer], size: int, number: int, largest: int, flags: int) -> list[Buffer]:
+    """``message``, ``size`` bytes together, in DATA frames of at most ``largest``; the last has ``flags``."""
+    full = data_header(largest, number)
+    frames: list[Buffer] = []
+    room = 0
+    for piece in message:
+        place, end = 0, len(piece)
+        if 0 < end <= room:
+            frames.append(piece)
+            room -= end
+            continue
+        view = memoryview(piece)
+        while place < end:
+            if not room:
+                while size > largest and (after := place + largest) <= end:
+                    frames += full, view[place:after]
+                    place = after
+                    size -= largest
+                if place == end:
+                    break
+                room = min(size, largest)
+                size -= room
+                frames.append(data_header(room, number, 0 if size else flags))
+            upto = min(end, place + room)
+            frames.append(view[place:upto])
+            room -= upto - place
+            place = upto
+    return frames

@@ -29,11 +29,16 @@ class _Handler:
 
     def __init__(self, call: _Call) -> None:
         self.call = call
+        self.counted = 0
 
     def on_preface(self) -> None: ...
 
     def on_data_frame(self, number: int, size: int) -> _Call | None:
+        self.counted += size
         return self.call if number == 1 else None
+
+    def on_placed(self, size: int) -> None:
+        self.counted += size
 
     def on_data(self, stream: _Call, data: Buffer, start: int, stop: int, ended: bool) -> None:
         stream.data_received(data, start, stop, ended)
@@ -55,7 +60,7 @@ def _frames(data: bytes, largest: int, padding: int) -> bytes:
 
 @given(
     sizes=st.lists(st.integers(0, 3 << 19), min_size=1, max_size=2),
-    largest=st.integers(60_000, FRAME_BYTES - 256),
+    largest=st.integers(60_000, FRAME_BYTES - 256) | st.just(1 << 14),
     padding=st.integers(0, 255),
     cut=st.integers(5_000, 1 << 20),
 )
@@ -64,7 +69,8 @@ def test_messages_are_whole(sizes: list[int], largest: int, padding: int, cut: i
     data = b"".join(PREFIX.pack(0, len(message)) + message for message in messages)
     stream = memoryview(frame(SETTINGS, 0, 0) + _frames(data, largest, padding))
     call = _Call()
-    reader = FrameReader(_Handler(call), FloodGuard(), b"")  # type: ignore[arg-type]
+    handler = _Handler(call)
+    reader = FrameReader(handler, FloodGuard(), b"", {1: call}, 1 << 30)  # type: ignore[arg-type]
     shared = memoryview(bytearray(cut))
     place = 0
     while place < len(stream):
@@ -79,11 +85,15 @@ def test_messages_are_whole(sizes: list[int], largest: int, padding: int, cut: i
             reader.received(count)
         shared[:] = bytes(cut)
     assert call.messages == messages
+    frames = -(-len(data) // largest)
+    padded = frames * (1 + padding) if padding else 0
+    assert handler.counted == len(data) + padded + frames * len(b"skipped")
+    assert call.received <= len(data)
 
 
 def test_a_closed_stream_has_no_place() -> None:
     call = _Call()
-    reader = FrameReader(_Handler(call), FloodGuard(), b"")  # type: ignore[arg-type]
+    reader = FrameReader(_Handler(call), FloodGuard(), b"", {1: call}, 1 << 30)  # type: ignore[arg-type]
     data = _frames(PREFIX.pack(0, 1 << 20) + bytes(1 << 20), FRAME_BYTES, 0)
     reader.feed(frame(SETTINGS, 0, 0) + data[:1000])
     assert reader.space is not None
