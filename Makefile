@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test constraints test-wheel test-deploy test-workers test-torch lint format schemas schemas-check sbom audit properties fuzz chaos kills handovers soak bench hostile bench-bridging peers-install peers clean
+.PHONY: help run test constraints test-wheel test-deploy test-workers test-torch lint format docs schemas schemas-check sbom audit properties fuzz chaos kills handovers soak bench hostile bench-bridging peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ lint: $(VENV)/.installed-dev ## ruff, ruff format, mypy (strict)
 format: $(VENV)/.installed-dev ## sort imports and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.installed-docs ## the documentation site in site/, with strict links; follow its tutorial in an empty folder
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	TUTORIAL=1 $(BIN)/python -m pytest tests/e2e/test_tutorial.py
 
 schemas: $(VENV)/.installed-dev ## regenerate descriptor sets and the flatc oracle from schemas/
 	$(BIN)/python scripts/compile_schemas.py
@@ -137,6 +141,10 @@ $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
 
 $(VENV)/.installed-deploy: $(VENV)/.installed-dev
 	$(PIP) install --constraint constraints.txt --editable '.[deploy]'
+	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed-run
+
+$(VENV)/.installed-docs: $(VENV)/.installed-dev
+	$(PIP) install --constraint constraints.txt --editable '.[docs]'
 	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed-run
 
 # what users install, and nothing else: without pip, which is not part of the program

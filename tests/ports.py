@@ -12,20 +12,27 @@ _reserved: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that is free, and that no other caller gets until this process ends.
+    """A port of 127.0.0.1 that is free, and that no other caller gets until this process ends."""
+    return free_ports(1)
 
-    A socket in Linux' abstract namespace marks the port as reserved: only one process can bind its name, and
+
+def free_ports(count: int) -> int:
+    """The first of ``count`` such ports in a row.
+
+    A socket in Linux' abstract namespace marks a port as reserved: only one process can bind its name, and
     the kernel removes it with the process.
     """
     while True:
-        port = random.randrange(*OWN_PORTS)
-        mark = socket.socket(socket.AF_UNIX)
+        first = random.randrange(*OWN_PORTS)
+        marks = [socket.socket(socket.AF_UNIX) for _ in range(count)]
         try:
-            mark.bind(f"\0interlingua-test-port-{port}")
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", port))
+            for port, mark in enumerate(marks, first):
+                mark.bind(f"\0interlingua-test-port-{port}")
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
         except OSError:
-            mark.close()
+            for mark in marks:
+                mark.close()
             continue
-        _reserved.append(mark)
-        return port
+        _reserved.extend(marks)
+        return first

@@ -117,19 +117,31 @@ def test_python_is_python(page: Path) -> None:
         ast.parse(code)
 
 
-def commands(page: Path) -> Iterator[list[str]]:
-    """The arguments of every ``interlingua`` that a page tells to type."""
+def typed(page: Path) -> Iterator[str]:
+    """The lines that a page tells to type: those after ``$ ``, or all of a shell script."""
     for code in blocks(page, "console"):
         lines = iter(code.splitlines())
         for line in lines:
             if line.startswith("$ "):
                 while line.endswith("\\"):
                     line = line[:-1] + next(lines)
-                words = list(
-                    takewhile(lambda word: word not in (">", "|"), shlex.split(line[2:], comments=True))
-                )
-                if words and words[0].rpartition("/")[2] == "interlingua":
-                    yield words[1:]
+                yield line[2:]
+    for code in blocks(page, "sh"):
+        for line in code.replace("\\\n", " ").splitlines():
+            if "interlingua" in line.partition(" ")[0]:
+                yield line
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The arguments of every ``interlingua`` that a page tells to type."""
+    for line in typed(page):
+        words = list(takewhile(lambda word: word not in (">", "|"), shlex.split(line, comments=True)))
+        if (
+            words[1:]
+            and words[0].rpartition("/")[2] == "interlingua"
+            and words != ["interlingua", "--version"]
+        ):
+            yield words[1:]
 
 
 @pytest.mark.parametrize("page", PROSE, ids=named)
