@@ -59,6 +59,7 @@ from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
 from interlingua.translator.logs import setup as logs
 from interlingua.translator.mirror import Mirror
+from interlingua.translator.mirror.shared import MirrorSlots
 from interlingua.translator.recording import build as recording
 from interlingua.translator.recording.tap import Tap
 from interlingua.translator.serving.access_log import access_log
@@ -255,10 +256,13 @@ def assemble(config: Config, loaded: Loaded) -> Assembly:
     return assemble_around(config, build_models(config, loaded))
 
 
-def assemble_around(config: Config, models: Models[KnownModels]) -> Assembly:
-    """Build what ``config`` describes around ``models``, which the assembly owns. Raises ``OSError`` if the
-    file of the tap or of the access log cannot be opened."""
-    mirrors = mirror.build(config, models.catalog.find)
+def assemble_around(
+    config: Config, models: Models[KnownModels], slots: MirrorSlots | None = None
+) -> Assembly:
+    """Build what ``config`` describes around ``models``, which the assembly owns. ``slots``: several
+    processes share the mirrors. Raises ``OSError`` if the file of the tap or of the access log cannot be
+    opened."""
+    mirrors = mirror.build(config, models.catalog.find, slots=slots)
     service = _service(config, models.catalog, list(map(build, config.routes, mirrors)))
     load = Load(config.server.max_inflight_requests, config.server.max_inflight_bytes)
     clients, authenticator = Clients(client_limits(config.auth)), authenticator_of(config.auth)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.daemon import WAIT_SECS, Daemon
+from tests.e2e.daemon import WAIT_SECS, Daemon, eventually
 from tests.e2e.test_workers import SPEC, Server, closed, infer
 from tests.ports import free_port
 from tests.translator.access.credentials import token_lines
@@ -26,10 +26,12 @@ SIGNATURE = {"inputs": SPEC, "outputs": [{"name": "y", "datatype": "FP32", "shap
 
 
 class Slow:
-    """An upstream that counts its requests in flight. Each takes ``secs``."""
+    """An upstream that counts its requests in flight. Each takes ``secs``, and until ``open`` is set."""
 
     def __init__(self) -> None:
         self.secs = 0.02
+        self.open = threading.Event()
+        self.open.set()
         self.running = self.most = 0
         lock = threading.Lock()
         slow = self
@@ -43,6 +45,7 @@ class Slow:
                     slow.most = max(slow.most, slow.running)
                 self.rfile.read(int(self.headers["content-length"]))
                 time.sleep(slow.secs)
+                slow.open.wait()
                 output = {"name": "y", "datatype": "FP32", "shape": [1], "data": [7]}
                 body = json.dumps({"model_name": "slow", "outputs": [output]}).encode()
                 with lock:
@@ -65,7 +68,7 @@ class Slow:
         return f"127.0.0.1:{self.server.server_address[1]}"
 
 
-def config(slow: Slow, tokens: Path) -> dict[str, Any]:
+def config(slow: Slow, shadow: Slow, tokens: Path) -> dict[str, Any]:
     limited = {
         "dialect": "oip",
         "transport": "http",
@@ -88,6 +91,7 @@ def config(slow: Slow, tokens: Path) -> dict[str, Any]:
         ],
         "upstreams": {
             "limited": limited,
+            "shadow": {"dialect": "oip", "transport": "http", "urls": [shadow.url], "probe_interval_secs": 0},
             "pair": {
                 "dialect": "oip",
                 "transport": "http",
@@ -98,23 +102,36 @@ def config(slow: Slow, tokens: Path) -> dict[str, Any]:
         "models": {
             "slow": {"upstream": "limited", "signature": SIGNATURE},
             "of_two": {"upstream": "pair", "signature": SIGNATURE},
+            "shadow": {"upstream": "shadow", "signature": SIGNATURE},
+            "seven": {"backend": "identity", "signature": SIGNATURE},
         },
+        "routes": [
+            {
+                "match": {"model": "seven"},
+                "to": "seven",
+                "mirror": {"to": "shadow", "max_concurrency": 3, "max_queue_requests": 8},
+            }
+        ],
     }
 
 
-@pytest.fixture(scope="module")
-def slow() -> Iterator[Slow]:
+def _slow() -> Iterator[Slow]:
     found = Slow()
     yield found
+    found.open.set()
     found.server.shutdown()
     found.server.server_close()
 
 
+slow = pytest.fixture(scope="module")(_slow)
+shadow = pytest.fixture(scope="module")(_slow)
+
+
 @pytest.fixture(scope="module")
-def server(slow: Slow, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(slow: Slow, shadow: Slow, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("limits")
     (folder / "tokens").write_text(token_lines(ann="a", bob="b"))
-    daemon = Daemon.start(folder, config(slow, folder / "tokens"))
+    daemon = Daemon.start(folder, config(slow, shadow, folder / "tokens"))
     try:
         yield Server(daemon)
         assert daemon.stop() == 0
@@ -139,6 +156,29 @@ def test_requests_to_an_upstream_are_limited_in_all_together(server: Server, slo
     # not one fewer, whichever front end has the connections
     assert slow.most == 3
     assert server.get("/upstreams")["limited"]["limited"] == {"under_way": 0, "waiting": 0, "bytes": 0}
+
+
+def test_the_copies_of_a_mirror_are_limited_in_all_together(server: Server, shadow: Slow) -> None:
+    def of_mirror(name: str) -> float:
+        return sum(server.metric(f"interlingua_mirror_{name}").values())
+
+    connections = server.connections(1)
+    shadow.open.clear()
+    try:
+        while min(server.connections_of_front_ends()) < 2 or len(connections) < 20:
+            connections += server.connections(1)
+            assert infer(connections[-1], [7], "seven") == [7]
+        count = len(connections) - 1
+        eventually(lambda: of_mirror("queue_requests") + of_mirror("dropped_total{") == count)
+        assert of_mirror("queue_requests") == 8
+        eventually(lambda: shadow.running == 3)
+    finally:
+        shadow.open.set()
+    eventually(lambda: of_mirror("requests_total") == 8 and of_mirror("queue_requests") == 0)
+    assert shadow.most == 3
+    for _ in range(8):
+        infer(connections[1], [7], "seven")
+    eventually(lambda: of_mirror("requests_total") == 16)
 
 
 def test_a_server_that_one_front_end_ejects_is_ejected_in_all(server: Server, slow: Slow) -> None:

@@ -10,17 +10,23 @@ from interlingua.translator.config.routes import RouteOptions
 from interlingua.translator.mirror.judge import Judge, LocalJudge
 from interlingua.translator.mirror.mirror import Mirror
 from interlingua.translator.mirror.process import JudgeProcess
+from interlingua.translator.mirror.shared import MirrorSlots
 from interlingua.translator.serving.routing.names import Names, View
 
 Find = Callable[[str], Target]
 
 
-def build(config: Config, find: Find, kept: Mapping[int, Mirror | None] | None = None) -> list[Mirror | None]:
+def build(
+    config: Config,
+    find: Find,
+    kept: Mapping[int, Mirror | None] | None = None,
+    slots: MirrorSlots | None = None,
+) -> list[Mirror | None]:
     """The mirror of each route, None where a route has none, those in ``kept`` by number as they are.
     ``find`` looks up local models and raises NOT_FOUND; a separate process sends copies to upstream
-    models."""
+    models. ``slots``: several processes share the mirrors."""
     kept = kept or {}
-    process = JudgeProcess(config)
+    process = JudgeProcess(config, slots)
     mirrors: list[Mirror | None] = []
     taken: set[str] = {each.report.name for each in kept.values() if each is not None}
     for number, route in enumerate(config.routes):
@@ -28,16 +34,18 @@ def build(config: Config, find: Find, kept: Mapping[int, Mirror | None] | None =
             mirrors.append(kept.get(number))
             continue
         model = config.models.get(route.mirror.to)
+        shared = None if slots is None else slots.of(number)
         judge: Judge
         if model is not None and model.upstream is not None:
             judge = process.judge_of(number)
         else:
-            judge = LocalJudge(route.mirror, by_callers_names(route, find), config.server.shares_files)
+            names = by_callers_names(route, find)
+            judge = LocalJudge(route.mirror, names, config.server.shares_files, shared)
         name = route.match.model
         if name in taken:
             name = f"{name} (route {number + 1})"
         taken.add(name)
-        mirrors.append(Mirror(route.mirror, judge, name))
+        mirrors.append(Mirror(route.mirror, judge, name, shared=shared))
     return mirrors
 
 

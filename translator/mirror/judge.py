@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol
 
 from interlingua.protocols.wire import REQUEST_ID
 from interlingua.runtime.target import Target
+from interlingua.runtime.upstream.pool.gate import Gate
 from interlingua.schemas import (
     CancelToken,
     ErrorCode,
@@ -28,6 +29,7 @@ from interlingua.translator.diff import AnswerDiff, Tolerance, compare_answers
 from interlingua.translator.mirror.comparison import Comparison, Copy
 from interlingua.translator.mirror.findings import Findings
 from interlingua.translator.mirror.pairs import Pairs
+from interlingua.translator.mirror.shared import SharedMirror
 from interlingua.translator.recording.listening import repeat
 from interlingua.translator.recording.record import Record, RecordedAnswer
 
@@ -38,6 +40,9 @@ _GRACE_SECS = 1.0
 
 _AT_ONCE_BYTES = 8192
 """Answers up to this size are compared on the event loop: a thread hop costs more."""
+
+_LONGEST_WAIT_SECS = 1e6
+"""Copies wait until others end: the queue is limited, not the wait."""
 
 _OUTPUT_BYTES = 512
 """The fixed cost of comparing an output, expressed in bytes."""
@@ -66,17 +71,27 @@ class Judge(Protocol):
 
 class LocalJudge:
     """A ``Judge`` on this event loop, for the mirror with ``options``. ``find`` looks up its model and raises
-    NOT_FOUND if it is not served. ``shared``: other processes write to the same recording."""
+    NOT_FOUND if it is not served. ``shares_file``: other processes write to the same recording. ``shared``:
+    they run copies for the same mirror."""
 
     gather_secs: ClassVar[float] = 0.0
 
-    def __init__(self, options: MirrorOptions, find: Callable[[str], Target], shared: bool = False) -> None:
+    def __init__(
+        self,
+        options: MirrorOptions,
+        find: Callable[[str], Target],
+        shares_file: bool = False,
+        shared: SharedMirror | None = None,
+    ) -> None:
         self._to = options.to
         self._find = find
         self._tolerance = Tolerance(options.rtol, options.atol)
         self._thread = ThreadPoolExecutor(1, "mirror")
-        self._pairs = Pairs(options.keep, shared) if options.keep is not None else None
+        self._pairs = Pairs(options.keep, shares_file) if options.keep is not None else None
         self._limit = options.max_concurrency
+        self._gate = Gate(options.max_concurrency, max_wait_secs=_LONGEST_WAIT_SECS)
+        if shared is not None:
+            self._gate.share(shared.gate)
         self._waiting: deque[tuple[Copy, OnFindings]] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -100,7 +115,8 @@ class LocalJudge:
     async def _run(self, copy: Copy, on_findings: OnFindings) -> None:
         comparison = None
         try:
-            comparison = await self._judge(copy)
+            async with self._gate.passing(self._to, 0, None):
+                comparison = await self._judge(copy)
         except Exception:
             _log.exception("mirror comparison failed")
         on_findings(Findings.of(copy, comparison))
@@ -124,6 +140,7 @@ class LocalJudge:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        self._gate.close()
         await asyncio.to_thread(self._finish)
 
     def _finish(self) -> None:

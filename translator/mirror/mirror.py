@@ -20,6 +20,7 @@ from interlingua.translator.mirror.findings import Findings
 from interlingua.translator.mirror.judge import Judge
 from interlingua.translator.mirror.report import Dropped, MirrorReport
 from interlingua.translator.mirror.sequences import Sequences
+from interlingua.translator.mirror.shared import SharedMirror
 from interlingua.translator.mirror.wire import Gathered
 from interlingua.translator.recording.record import Record
 from interlingua.translator.serving.observation import Observed
@@ -47,12 +48,14 @@ class Mirror:
         judge: Judge,
         name: str,
         chance: Callable[[], float] = random.random,
+        shared: SharedMirror | None = None,
     ) -> None:
         self.report = MirrorReport(name, options.to, options.percent, options.rtol, options.atol)
         self.export: Callable[[Trace], None] | None = None
         self.max_stream_bytes = options.max_queue_bytes // 2
         self._options = options
         self._judge = judge
+        self._shared = shared
         self._share = options.percent / 100
         self._chance = chance
         self._sequences: Sequences[Copy] = Sequences(self._ready)
@@ -108,9 +111,9 @@ class Mirror:
                 self._drop(self._sequences.lost(number), Dropped.SEQUENCE)
             self._release(0, 0)
             return
+        self._idle.clear()
         trace = record.request.context.trace
         copy = Copy(record, nbytes, self._time_for(record), None if trace is None else trace.part())
-        self._hold(copy)
         if not in_sequence:
             self._ready(copy)
         elif not self._sequences.answered(number, copy):
@@ -133,6 +136,7 @@ class Mirror:
         self._take_all()
         self.report.count_dropped(Dropped.SHUTDOWN, self.report.held)
         self.report.held = self.report.held_bytes = 0
+        self._publish()
 
     def _take_all(self) -> None:
         self._gathered.flush()
@@ -147,16 +151,32 @@ class Mirror:
     def _refused(self, record: Record, nbytes: int) -> Dropped | None:
         if self._closing:
             return Dropped.SHUTDOWN
-        answer, report, options = record.answer, self.report, self._options
+        answer, options = record.answer, self._options
         if answer.error is not None and answer.error.code is ErrorCode.CANCELLED:
             return Dropped.CANCELLED
         if answer.cut and not answer.responses:
             return Dropped.QUEUE
         if answer.answered_by == options.to:
             return Dropped.SAME
-        if report.held - self._seen >= options.max_queue_requests:
-            return Dropped.QUEUE
-        return Dropped.QUEUE if report.held_bytes + nbytes > options.max_queue_bytes else None
+        return None if self._claims(nbytes) else Dropped.QUEUE
+
+    def _claims(self, nbytes: int) -> bool:
+        """Hold one copy more, if the queue of all processes has space."""
+        report, options, shared = self.report, self._options, self._shared
+        report.held += 1
+        report.held_bytes += nbytes
+        self._publish()
+        held, size = report.held - self._seen, report.held_bytes
+        if shared is not None:
+            held, size = shared.total()
+        if held <= options.max_queue_requests and size <= options.max_queue_bytes:
+            return True
+        self._release(1, nbytes)
+        return False
+
+    def _publish(self) -> None:
+        if self._shared is not None:
+            self._shared.publish(self.report.held - self._seen, self.report.held_bytes)
 
     def _time_for(self, record: Record) -> float:
         """How long a copy may take: as long as its caller would wait."""
@@ -166,14 +186,10 @@ class Mirror:
             secs = min(secs, max(0.0, limit - began))
         return secs
 
-    def _hold(self, copy: Copy) -> None:
-        self.report.held += 1
-        self.report.held_bytes += copy.nbytes
-        self._idle.clear()
-
     def _release(self, count: int, nbytes: int) -> None:
         self.report.held -= count
         self.report.held_bytes -= nbytes
+        self._publish()
         if not self.report.held:
             self._idle.set()
 

@@ -12,7 +12,7 @@ import pickle
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, cast
@@ -24,6 +24,7 @@ from interlingua.translator.config.options import Config
 from interlingua.translator.mirror.comparison import Copy
 from interlingua.translator.mirror.findings import Findings
 from interlingua.translator.mirror.judge import OnFindings
+from interlingua.translator.mirror.shared import MirrorSlots
 from interlingua.translator.mirror.wire import FindingsReader, Gathered, pack_copies
 
 _log = logging.getLogger(__name__)
@@ -40,10 +41,12 @@ _GATHER_SECS, _MOST_COPIES = 0.002, 128
 
 
 class JudgeProcess:
-    """The process for the mirrors of ``config``. Use on one event loop."""
+    """The process for the mirrors of ``config``. ``slots``: other front ends have such a process, too. Use on
+    one event loop."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, slots: MirrorSlots | None = None) -> None:
         self._config = config
+        self._slots = slots
         self._link: _Link | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -86,6 +89,10 @@ class JudgeProcess:
         if self._process is not None:
             await asyncio.to_thread(interpreter.end, self._process, _END_SECS)
 
+    def _exited(self) -> None:
+        if self._slots is not None:
+            self._slots.shared.mirror_process_exited()
+
     def _start(self) -> None:
         """Start the process unless it runs, starts, or was started a moment ago."""
         if self._link is not None and not self._link.lost:
@@ -99,12 +106,18 @@ class JudgeProcess:
             if self._process is not None:
                 await asyncio.to_thread(interpreter.end, self._process, _END_SECS)
             ours, theirs = socket.socketpair()
+            shared = () if self._slots is None else self._slots.shared.descriptors
             with theirs:
-                self._process = await asyncio.to_thread(interpreter.start, _WORKER, [theirs.fileno()])
+                descriptors = theirs.fileno(), *shared
+                self._process = await asyncio.to_thread(interpreter.start, _WORKER, descriptors)
             ours.setblocking(False)
             loop = asyncio.get_running_loop()
-            _, self._link = await loop.create_unix_connection(partial(_Link, self._headers), sock=ours)
-            config = pickle.dumps(self._config)
+            _, self._link = await loop.create_unix_connection(
+                partial(_Link, self._headers, self._exited), sock=ours
+            )
+            slots = self._slots
+            places = None if slots is None else (slots.shared.mirror_process, slots.slots)
+            config = pickle.dumps((self._config, places))
             self._link.send([len(config).to_bytes(8, "little"), config])
         except OSError as error:
             _log.error("mirror process failed to start", extra={"facts": {"reason": str(error)}})
@@ -145,9 +158,11 @@ class _InFlight:
 
 
 class _Link(asyncio.Protocol):
-    """The connection to the process. ``headers`` names the headers to send with copies, by mirror."""
+    """The connection to the process. ``headers`` names the headers to send with copies, by mirror; ``exited``
+    is called when the process has exited."""
 
-    def __init__(self, headers: Mapping[int, Sequence[str]]) -> None:
+    def __init__(self, headers: Mapping[int, Sequence[str]], exited: Callable[[], None]) -> None:
+        self._exited = exited
         self.lost = self._closed = False
         self._reader = FindingsReader()
         self._in_flight: dict[int, _InFlight] = {}
@@ -165,6 +180,7 @@ class _Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
+        self._exited()
         lost, self._in_flight = self._in_flight, {}
         if self._closed:
             return

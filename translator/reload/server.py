@@ -16,6 +16,7 @@ from interlingua.translator.config.options import Config
 from interlingua.translator.config.server import ServerOptions
 from interlingua.translator.listening import Listening
 from interlingua.translator.logs import setup as logs
+from interlingua.translator.mirror.shared import MirrorSlots
 from interlingua.translator.recording.begin import begin_recordings
 from interlingua.translator.reload.differences import Differences
 from interlingua.translator.reload.listeners import ListenerSuccession
@@ -44,7 +45,13 @@ class ServerSuccession:
     """The successor of what ``running`` has, for ``config``. Call :meth:`prepare`, then :meth:`commit` and
     :meth:`finish`, or :meth:`abort`; ``retire`` at last."""
 
-    def __init__(self, running: RunningServer, config: Config, places: Sequence[Listener] = ()) -> None:
+    def __init__(
+        self,
+        running: RunningServer,
+        config: Config,
+        places: Sequence[Listener] = (),
+        slots: MirrorSlots | None = None,
+    ) -> None:
         self._running = running
         self._before = before = running.assembly
         self._known = dict(before.service.catalog.models)
@@ -53,7 +60,9 @@ class ServerSuccession:
         self.assembly = Assembly(
             config, before.service, before.models, before.load, before.clients, exporter=before.exporter
         )
-        self.traffic = TrafficSuccession(before.config, config, before.service.router.routes, before.tap)
+        self.traffic = TrafficSuccession(
+            before.config, config, before.service.router.routes, before.tap, slots
+        )
         self.listeners = ListenerSuccession(running.listening, before.config, self.assembly, places)
         self._freeing: list[Freeing] = []
 

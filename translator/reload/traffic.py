@@ -12,6 +12,7 @@ from interlingua.translator import mirror
 from interlingua.translator.config.options import Config
 from interlingua.translator.config.routes import RouteOptions
 from interlingua.translator.mirror import Mirror
+from interlingua.translator.mirror.shared import MirrorSlots
 from interlingua.translator.recording import build as recording
 from interlingua.translator.recording.tap import Tap
 from interlingua.translator.serving.routing.build import build
@@ -20,12 +21,14 @@ from interlingua.translator.serving.routing.route import Route
 
 @dataclass(slots=True)
 class TrafficSuccession:
-    """What replaces the ``routes`` of ``before``, their mirrors and ``tap``, in the same order as there."""
+    """What replaces the ``routes`` of ``before``, their mirrors and ``tap``, in the same order as there.
+    ``slots`` are those of the mirrors, if several processes share them."""
 
     before: Config
     config: Config
     routes_before: Sequence[Route]
     tap_before: Tap | None
+    slots: MirrorSlots | None = None
     routes: list[Route] = field(default_factory=list)
     mirrors: list[Mirror | None] = field(default_factory=list)
     tap: Tap | None = None
@@ -34,7 +37,7 @@ class TrafficSuccession:
         """Start mirrors, open recordings. Raises ``OSError``."""
         kept = dict(self._kept())
         mirrors = {number: _mirror(route) for number, route in kept.items()}
-        self.mirrors = mirror.build(self.config, catalog.find, mirrors)
+        self.mirrors = mirror.build(self.config, catalog.find, mirrors, self.slots)
         self.routes = [
             kept.get(number) or build(options, found)
             for number, (options, found) in enumerate(zip(self.config.routes, self.mirrors, strict=True))

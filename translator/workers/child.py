@@ -39,14 +39,16 @@ Handle = Callable[[Any, list[int]], Any]
 class WorkerOrder:
     """The first message of the supervisor: the configuration, and for a front end its ``number`` of all
     ``front_ends``, from 0, the bound ``addresses`` of the listeners, and the ``numbers`` of their sockets.
-    The runtime process has the number after theirs. ``role`` names the process in the log. The server has run
-    since ``started_ns``, a ``time.monotonic_ns()``."""
+    The runtime process has the number after theirs. ``mirrors`` are the slots of the mirrors in their memory,
+    by route. ``role`` names the process in the log. The server has run since ``started_ns``, a
+    ``time.monotonic_ns()``."""
 
     config: Config
     number: int = 0
     front_ends: int = 1
     addresses: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
+    mirrors: tuple[int, ...] = ()
     role: str = ""
     started_ns: int = field(default_factory=time.monotonic_ns)
 

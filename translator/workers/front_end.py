@@ -20,6 +20,7 @@ from interlingua.translator.admin import model_report, overview
 from interlingua.translator.admin.metrics import Family
 from interlingua.translator.assembly import Assembly, Models, assemble_around, upstream_models
 from interlingua.translator.listening import listening_of, stopped
+from interlingua.translator.mirror.shared import MirrorSlots, SharedMirrors
 from interlingua.translator.reload.server import RunningServer, ServerSuccession
 from interlingua.translator.serving.changes import StateChange, repeat
 from interlingua.translator.serving.totals import COUNTS
@@ -52,10 +53,14 @@ async def _run(supervisor: Child) -> None:
         await catalog.link.connect(Ends(*descriptors))
         connected.set()
 
+    descriptors: list[int] = []
+    supervisor.handle("mirrors", lambda _, more: descriptors.extend(more))
     supervisor.handle("channel", connect)
     await connected.wait()
+    mirrors = SharedMirrors(descriptors, order.number)
     try:
-        assembly = assemble_around(order.config, Models(catalog, servers))
+        models = Models(catalog, servers)
+        assembly = assemble_around(order.config, models, MirrorSlots(mirrors, order.mirrors))
     except OSError as error:
         supervisor.send("failed", str(error))
         return
@@ -64,7 +69,7 @@ async def _run(supervisor: Child) -> None:
     assembly.sources.parts["models"] = partial(model_report.collect_here, service.catalog)
     assembly.load.allocate = catalog.allocate
     service.traces.divide(order.number, order.front_ends)
-    front_end = _FrontEnd(supervisor, order, limits, assembly)
+    front_end = _FrontEnd(supervisor, order, limits, assembly, mirrors)
     try:
         await asyncio.gather(*(each.start() for each in assembly.mirrors))
         await front_end.serve()
@@ -75,9 +80,15 @@ async def _run(supervisor: Child) -> None:
 
 class _FrontEnd:
     def __init__(
-        self, supervisor: Child, order: WorkerOrder, limits: SharedLimits, assembly: Assembly
+        self,
+        supervisor: Child,
+        order: WorkerOrder,
+        limits: SharedLimits,
+        assembly: Assembly,
+        mirrors: SharedMirrors,
     ) -> None:
         self._supervisor = supervisor
+        self._mirrors = mirrors
         # what is odd about a route is logged once
         self.running = RunningServer(assembly, examines=order.number == 0)
         self._order = order
@@ -125,7 +136,8 @@ class _FrontEnd:
         return [self._listeners[number] for number in order.numbers]
 
     def _succession(self, order: WorkerOrder, limits: SharedLimits) -> FrontEndSuccession:
-        server = ServerSuccession(self.running, order.config, self._places(order))
+        slots = MirrorSlots(self._mirrors, order.mirrors)
+        server = ServerSuccession(self.running, order.config, self._places(order), slots)
         return FrontEndSuccession(server, limits, self._supervisor, self._listeners)
 
     def _number(self, _: Any, descriptors: list[int]) -> None:

@@ -17,6 +17,7 @@ from interlingua.translator.reload.outcome import ReloadRefusedError
 from interlingua.translator.workers.child import WorkerOrder
 from interlingua.translator.workers.children import Prepared
 from interlingua.translator.workers.limits import LimitsOwner
+from interlingua.translator.workers.mirrors import Slots
 from interlingua.translator.workers.parts import parts_of
 from interlingua.translator.workers.supervisor import ServerProcess, Supervisor
 
@@ -40,6 +41,7 @@ class GroupSuccession:
     _numbers: list[int] = field(default_factory=list)
     _sockets: list[ListeningSocket | None] = field(default_factory=list)
     _limits: LimitsOwner | None = None
+    _mirrors: Slots = field(default_factory=dict)
     _orders: dict[str, WorkerOrder] = field(default_factory=dict)
     _models: Difference = field(default_factory=Difference)
 
@@ -57,8 +59,12 @@ class GroupSuccession:
         begin_recordings(self.config, group.config)
         self._limits = LimitsOwner(self.config, group.workers + 1)
         addresses, numbers = tuple(str(each.address) for each in self._listening), tuple(self._numbers)
+        self._mirrors = group.mirrors.slots_of(self.config)
+        mirrors = tuple(self._mirrors.values())
         for each, config in zip(group.front_ends, parts_of(self.config, group.workers), strict=True):
-            self._orders[each.name] = replace(each.order, config=config, addresses=addresses, numbers=numbers)
+            self._orders[each.name] = replace(
+                each.order, config=config, addresses=addresses, numbers=numbers, mirrors=mirrors
+            )
         self._orders[group.runtime.name] = replace(group.runtime.order, config=self.config)
         self._models = await self._prepare(group.runtime, None)
         preparing = (self._prepare(each, _PREPARE_SECS) for each in group.front_ends)
@@ -70,7 +76,7 @@ class GroupSuccession:
         """Serve by the new configuration: models first, then front ends, then new connections."""
         group = self.group
         assert self._limits is not None, "it has been prepared"  # noqa: S101
-        group.configure(self.config, self._orders, self._limits)
+        group.configure(self.config, self._orders, self._limits, self._mirrors)
         await self._step([group.runtime], "commit")
         await self._step(group.front_ends, "commit")
         group.accept_from(self._sockets)

@@ -34,14 +34,13 @@ def _limits_clients(config: Config) -> bool:
     return config.auth is not None and bool(config.auth.limits)
 
 
-class LimitsOwner:
-    """The memory and doorbells for ``rows`` processes of ``config``. Raises ``OSError``."""
+class CountsOwner:
+    """Shared counts of ``rows`` processes, with a doorbell for each. Raises ``OSError``."""
 
-    def __init__(self, config: Config, rows: int) -> None:
-        shape = _shape(config)
-        self._page = memory.create("limits", page_bytes(rows, *shape))
+    def __init__(self, name: str, rows: int, counts: int, tables: int) -> None:
+        self._page = memory.create(name, page_bytes(rows, counts, tables))
         self._bells = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(rows)]
-        self._counts = SharedCounts(mmap.mmap(self._page, 0), 0, rows, *shape)
+        self._counts = SharedCounts(mmap.mmap(self._page, 0), 0, rows, counts, tables)
 
     def descriptors(self) -> Iterator[list[int]]:
         """Copies for a process, as many as one message carries: of the memory, then of each doorbell."""
@@ -58,6 +57,13 @@ class LimitsOwner:
     def close(self) -> None:
         for each in (self._page, *self._bells):
             os.close(each)
+
+
+class LimitsOwner(CountsOwner):
+    """Those of the limits of ``config``."""
+
+    def __init__(self, config: Config, rows: int) -> None:
+        super().__init__("limits", rows, *_shape(config))
 
 
 class SharedLimits:

@@ -11,7 +11,6 @@ from interlingua.translator.config.mirror import MirrorOptions
 from interlingua.translator.config.options import Config
 
 _LOAD = ("max_inflight_requests", "max_inflight_bytes")
-_QUEUE = ("max_concurrency", "max_queue_requests", "max_queue_bytes")
 _KEEP = ("different", "equal", "max_bytes")
 
 
@@ -38,7 +37,7 @@ def parts_of(config: Config, count: int) -> Iterator[Config]:
 
 def _mirror(mirror: MirrorOptions, number: int, count: int) -> MirrorOptions:
     keep = None if mirror.keep is None else _part_of(mirror.keep, _KEEP, number, count)
-    return _part_of(mirror, _QUEUE, number, count).model_copy(update={"keep": keep})
+    return mirror.model_copy(update={"keep": keep})
 
 
 S = TypeVar("S", bound=Section)

@@ -32,6 +32,7 @@ from interlingua.translator.workers.child import WorkerOrder
 from interlingua.translator.workers.control import ControlLostError
 from interlingua.translator.workers.forks import ForkServer
 from interlingua.translator.workers.limits import LimitsOwner
+from interlingua.translator.workers.mirrors import MirrorsOwner, Slots
 from interlingua.translator.workers.notice_log import NoticeLog
 from interlingua.translator.workers.parts import parts_of
 from interlingua.translator.workers.process import Process
@@ -226,6 +227,8 @@ class FrontEnd(ServerProcess):
         }
 
     def begun(self, process: Process) -> None:
+        for descriptors in self._group.mirrors.descriptors():
+            process.control.send("mirrors", None, descriptors)
         connect(self, self._group.runtime)
         process.control.send("repeat", self._group.changes.changes)
         process.control.send("numbers", None, [os.dup(self._group.request_numbers)])
@@ -244,6 +247,7 @@ class FrontEnd(ServerProcess):
             self.process.control.send("repeat", [change])
 
     def ended(self) -> None:
+        self._group.mirrors.exited(self.order.number)
         if self._receiver is not None:
             receivers = self._group.acceptor.receivers
             if self._receiver in receivers:
@@ -283,6 +287,7 @@ class Supervisor:
         self.front_ends: list[FrontEnd] = []
         self.forks = ForkServer()
         self.limits = LimitsOwner(config, workers + 1)
+        self.mirrors = MirrorsOwner(workers, config)
         self.request_numbers = request_numbers.create()
         self.runtime = Runtime(config, self)
         self.acceptor = Acceptor(self.sockets)
@@ -300,7 +305,10 @@ class Supervisor:
         self.sockets += [each.sock for each in self.listening]
         addresses = tuple(str(each.address) for each in self.listening)
         parts, numbers = enumerate(parts_of(self.config, self.workers)), tuple(range(len(self.listening)))
-        orders = (WorkerOrder(part, number, self.workers, addresses, numbers) for number, part in parts)
+        mirrors = tuple(self.mirrors.slots.values())
+        orders = (
+            WorkerOrder(part, number, self.workers, addresses, numbers, mirrors) for number, part in parts
+        )
         self.front_ends += [FrontEnd(order, self) for order in orders]
         self.runtime.start()
         for each in self.front_ends:
@@ -325,11 +333,15 @@ class Supervisor:
         """The numbers of their sockets."""
         return self.front_ends[0].order.numbers
 
-    def configure(self, config: Config, orders: Mapping[str, WorkerOrder], limits: LimitsOwner) -> None:
-        """Start processes by ``orders`` from now on, by the name of the process, with ``limits``."""
+    def configure(
+        self, config: Config, orders: Mapping[str, WorkerOrder], limits: LimitsOwner, mirrors: Slots
+    ) -> None:
+        """Start processes by ``orders`` from now on, by the name of the process, with ``limits`` and the
+        slots of ``mirrors``."""
         if config.server.log_level != self.config.server.log_level:
             self._log.change(logs.settings(config.server.log_level))
         self.config = config
+        self.mirrors.slots = mirrors
         self.limits, old = limits, self.limits
         old.close()
         for each in self.processes:
@@ -415,6 +427,7 @@ class Supervisor:
         await stopping
         await self.runtime.stop(0)
         self.limits.close()
+        self.mirrors.close()
         os.close(self.request_numbers)
         self.forks.close()
         return sum(each.cut for each in self.front_ends)

@@ -46,6 +46,11 @@ class Gate:
         if self._waiting:
             self._publish_wait()
 
+    def close(self) -> None:
+        """No more requests come."""
+        if self._shared is not None:
+            self._shared.bells.remove(self._let_in)
+
     @property
     def waiting(self) -> int:
         return sum(not each.turn.done() for each in self._waiting)

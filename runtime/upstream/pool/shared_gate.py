@@ -26,6 +26,9 @@ class Doorbells:
     def add(self, rung: Callable[[], None]) -> None:
         self._rung.append(rung)
 
+    def remove(self, rung: Callable[[], None]) -> None:
+        self._rung.remove(rung)
+
     def answer(self) -> None:
         """The own bell rings."""
         with suppress(BlockingIOError):
@@ -36,6 +39,11 @@ class Doorbells:
     def close(self) -> None:
         for each in (self.own, *self._others):
             os.close(each)
+
+    def ring_all(self) -> None:
+        """Ring the bells of all other processes."""
+        for place in range(len(self._others)):
+            self.ring(place)
 
     def ring(self, place: int) -> None:
         """Ring the bell of another process, by its place among these."""

@@ -1,0 +1,136 @@
+"""One mirror in two processes, here on one event loop: one queue, one limit of running copies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from interlingua.translator.config import parse
+from interlingua.translator.config.mirror import MirrorOptions
+from interlingua.translator.mirror import Mirror
+from interlingua.translator.mirror.judge import LocalJudge
+from interlingua.translator.mirror.shared import SharedMirrors
+from interlingua.translator.workers.mirrors import MirrorsOwner
+from tests.translator.mirror.mirrored import Model, answered, request, settled, tensor
+
+CONFIG = """
+listeners: [{listen: "127.0.0.1:0", transport: http}]
+models: {m: &echo {backend: identity, signature: {inputs: [&x {name: x, datatype: FP32, shape: [1]}], outputs: [*x]}}, n: *echo}
+routes: [%s]
+"""
+ROUTE = "{to: m, match: {model: %s}, mirror: {to: n}}"
+
+
+class Processes:
+    """The front ends of ``owner`` as each sees its memory."""
+
+    def __init__(self) -> None:
+        self.owner = MirrorsOwner(2, parse(CONFIG % ROUTE % "a"))
+        self.rows = [
+            SharedMirrors([each for part in self.owner.descriptors() for each in part], row)
+            for row in range(4)
+        ]
+
+    def mirrors(self, model: Model, **options: Any) -> list[Mirror]:
+        """A mirror to ``model``, in each of the front ends."""
+        found = []
+        for row in self.rows[:2]:
+            settings = MirrorOptions.model_construct(to="other", **options)
+            shared = row.of(5)
+            judge = LocalJudge(settings, lambda _: model, shared=shared)  # type: ignore[arg-type, return-value]
+            found.append(Mirror(settings, judge, "route", lambda: 0.0, shared))
+        return found
+
+
+@pytest.fixture
+async def processes() -> Any:
+    found = Processes()
+    yield found
+    for row in found.rows:
+        row.close()
+    found.owner.close()
+
+
+def of_both(mirrors: list[Mirror]) -> Iterator[Mirror]:
+    """These in turns."""
+    while True:
+        yield from mirrors
+
+
+async def test_the_queue_and_the_running_copies_are_limited_in_both(processes: Processes) -> None:
+    model = Model()
+    model.open.clear()
+    mirrors = processes.mirrors(model, max_concurrency=3, max_queue_requests=5)
+    for _, looker in zip(range(8), of_both(mirrors), strict=False):
+        looker.on_response(answered(request(1.0), tensor(1.0)))
+    await asyncio.sleep(0.05)
+    assert len(model.asked) == 3
+    assert sum(each.report.held for each in mirrors) == 5
+    assert sum(each.report.dropped.get("queue", 0) for each in mirrors) == 3
+    model.open.set()
+    for each in mirrors:
+        await settled(each)
+    assert sum(each.report.counts.equal for each in mirrors) == 5
+    # there is space again, for either
+    for looker in mirrors:
+        looker.on_response(answered(request(1.0), tensor(1.0)))
+        await settled(looker)
+    assert sum(each.report.counts.equal for each in mirrors) == 7
+    for each in mirrors:
+        await each.close()
+
+
+async def test_bytes_are_limited_in_both(processes: Processes) -> None:
+    model = Model()
+    model.open.clear()
+    one, other = processes.mirrors(model, max_queue_bytes=40)
+    # 4 bytes asked and 4 answered; then 16 and 16
+    one.on_response(answered(request(1.0), tensor(1.0)))
+    other.on_response(answered(request(1.0, 2.0, 3.0, 4.0), tensor(1.0, 2.0, 3.0, 4.0)))
+    # a mirror copies what it has seen in the next turn
+    await asyncio.sleep(0.01)
+    one.on_response(answered(request(1.0), tensor(1.0)))
+    await asyncio.sleep(0.01)
+    assert (one.report.held_bytes, other.report.held_bytes, one.report.dropped) == (8, 32, {"queue": 1})
+    model.open.set()
+    for each in (one, other):
+        await settled(each)
+        await each.close()
+
+
+async def test_what_an_exited_process_had_is_free(processes: Processes) -> None:
+    stuck, model = Model(), Model()
+    stuck.open.clear()
+    (one, _), (_, other) = (
+        processes.mirrors(each, max_concurrency=1, max_queue_requests=2) for each in (stuck, model)
+    )
+    one.on_response(answered(request(1.0), tensor(1.0)))
+    other.on_response(answered(request(1.0), tensor(1.0)))
+    other.on_response(answered(request(1.0), tensor(1.0)))
+    await asyncio.sleep(0.05)
+    assert (len(stuck.asked), len(model.asked), other.report.dropped) == (1, 0, {"queue": 1})
+    processes.owner.exited(0)
+    await settled(other)
+    assert other.report.counts.equal == 1
+    other.on_response(answered(request(1.0), tensor(1.0)))
+    await settled(other)
+    assert other.report.counts.equal == 2
+    stuck.open.set()
+    for each in (one, other):
+        await each.close()
+
+
+def test_a_mirror_that_stays_keeps_its_slot() -> None:
+    def config(*models: str) -> Any:
+        return parse(CONFIG % ", ".join(ROUTE % model for model in models))
+
+    owner = MirrorsOwner(2, config("a", "b", "b"))
+    assert list(owner.slots.values()) == [0, 1, 2]
+    found = owner.slots_of(config("c", "b", "a", "b"))
+    assert list(found.values()) == [3, 1, 0, 2]
+    # the reload was refused
+    assert list(owner.slots_of(config("b")).values()) == [1]
+    owner.close()

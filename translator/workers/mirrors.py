@@ -1,0 +1,41 @@
+"""The memory that the mirrors of all front ends share; see ``translator.mirror.shared``."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from interlingua.translator.config.options import Config
+from interlingua.translator.mirror.shared import SHAPE, SLOTS
+from interlingua.translator.workers.limits import CountsOwner
+
+Slots = dict[tuple[str, int], int]
+"""The slot of each route, in their order, by its options and how many equal ones are before it."""
+
+
+class MirrorsOwner(CountsOwner):
+    """That of ``front_ends`` and their mirror processes. ``slots`` are those of the configuration that is
+    served. Raises ``OSError``."""
+
+    def __init__(self, front_ends: int, config: Config) -> None:
+        super().__init__("mirrors", 2 * front_ends, *SHAPE)
+        self._front_ends = front_ends
+        self._next = count()
+        self.slots: Slots = {}
+        self.slots = self.slots_of(config)
+
+    def slots_of(self, config: Config) -> Slots:
+        """The slots of ``config``. A mirror that stays, with its destination, keeps its slot."""
+        found: Slots = {}
+        for route in config.routes:
+            model = None if route.mirror is None else config.models.get(route.mirror.to)
+            upstream = None if model is None or model.upstream is None else config.upstreams[model.upstream]
+            of = repr((route, None if upstream is None else (model, upstream)))
+            key = of, sum(each == of for each, _ in found)
+            known = self.slots.get(key)
+            found[key] = next(self._next) % SLOTS if known is None else known
+        return found
+
+    def exited(self, row: int) -> None:
+        """A front end has exited, and with it its mirror process."""
+        super().exited(row)
+        super().exited(row + self._front_ends)
