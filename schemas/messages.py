@@ -69,6 +69,10 @@ class Context:
     made the request, for ``runtime`` alone. ``copied``: it is a copy for a mirror, and in no statistics.
     ``pins`` are the upstream servers of a stream's messages, by pool. ``identity`` is the name of the client,
     if it has presented valid credentials. ``trace`` records the request, if it is sampled.
+
+    ``arrived`` is the ``time.monotonic_ns()`` of its headers, 0 if the body came with them or the transport
+    has none; ``complete`` that of its last byte, if it was handled before. A transport that ``reports_write``
+    calls ``written``, if that is set, once it has written the answer, or never will.
     """
 
     deadline: float | None = None
@@ -92,6 +96,22 @@ class Context:
     identity: str | None = None
     trace: Trace | None = None
     route: int = 0
+    arrived: int = 0
+    complete: int = 0
+    reports_write: bool = False
+    written: Callable[[], object] | None = None
+
+    @property
+    def received_ns(self) -> int:
+        """How long the body has taken to arrive after the headers; 0 if that is not known."""
+        return (self.complete or self.began) - self.arrived if self.arrived else 0
+
+    def write_ended(self) -> None:
+        """The answer is written, or never will be."""
+        self.reports_write = False
+        if self.written is not None:
+            written, self.written = self.written, None
+            written()
 
 
 @dataclass(frozen=True, slots=True)

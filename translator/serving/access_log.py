@@ -82,9 +82,11 @@ class _Record(NamedTuple):
     duration_ns: int
     timings: Mapping[str, int]
     route_ns: int
+    read_ns: int
     who: tuple[str, str, str | None, str, str]
     number: int
     suppressed: int
+    write_ns: int | None = None
 
 
 class AccessLog:
@@ -163,6 +165,7 @@ class AccessLog:
             now - context.began if context.began else 0,
             context.timings,
             routed,
+            context.received_ns if context.began else 0,
             (
                 context.traceparent,
                 headers.get(REQUEST_ID, ""),
@@ -175,8 +178,14 @@ class AccessLog:
         )
         if outcome.failure is not None:
             self._failures.append(record)
-        if recorded:
+        if recorded and context.reports_write and context.written is None:
+            context.written = partial(self._put_written, record, now)
+        elif recorded:
             self._writer.put(record)
+
+    def _put_written(self, record: _Record, encoded: int) -> None:
+        """Write ``record``, whose answer was ``encoded`` then and is written now."""
+        self._writer.put(record._replace(write_ns=time.monotonic_ns() - encoded))
 
     def failures(self) -> list[dict[str, Any]]:
         """The last requests that have failed, as records, the latest first; whatever the mode is."""
@@ -261,8 +270,10 @@ def _event(record: _Record) -> dict[str, Any]:
         "request_bytes": size.received,
         "response_bytes": size.sent,
         "duration_us": record.duration_ns // 1000,
+        "read_us": record.read_ns // 1000 if record.read_ns > 0 else None,
         "route_us": record.route_ns // 1000 if record.timings else None,
         **{f"{stage}_us": ns // 1000 for stage, ns in record.timings.items()},
+        "write_us": None if record.write_ns is None else record.write_ns // 1000,
         # W3C Trace Context, section 3.2: version-traceid-parentid-flags
         "trace_id": trace[3:35],
         "request_id": shortened(request_id, _FIELD_CHARS),

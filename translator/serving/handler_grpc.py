@@ -155,7 +155,8 @@ class GrpcPipeline(TransportPipeline):
         totals.messages += 1
         totals.received += len(message)
         endpoint, binding, metrics, _, access = self._endpoints[call.method]
-        request = replace(call, message=message, context=replace(call.context, timings={}, ended={}))
+        own = replace(call.context, timings={}, ended={}, arrived=0, reports_write=False)
+        request = replace(call, message=message, context=own)
         processor, context, nbytes = self._processor, request.context, len(message)
         load, limit = metrics.load, self._limit
         with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, access) as in_flight:

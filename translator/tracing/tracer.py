@@ -69,7 +69,9 @@ class Tracer:
         first = min([each.began_ns for each in trace.spans], default=0) - trace.offset_ns
         if first > context.began:
             trace.child("route", context.began, first)
-        span = trace.own(name, context.began, time.monotonic_ns(), "server")
+        if context.arrived:
+            trace.child("receive", context.arrived, context.arrived + context.received_ns)
+        span = trace.own(name, context.arrived or context.began, time.monotonic_ns(), "server")
         span.attributes = {**known, **of_answer(answer)}
         span.attributes |= {key: value for key, value in attributes.items() if value}
         if failure is not None:

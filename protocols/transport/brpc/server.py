@@ -174,6 +174,7 @@ class _Connection(SharedReceiver):
         self._logoff: asyncio.TimerHandle | None = None
         self._begun = 0  # frames in this turn
         self._reserved = 0  # in the backlog, for what is not decompressed yet
+        self._since = 0  # when a large frame began
 
     # called by the event loop
 
@@ -301,6 +302,8 @@ class _Connection(SharedReceiver):
         if self._held.grow(self._backlog.size - self._reserved + filled) is not None and filled > SMALL_BYTES:
             self._close()
             return
+        if filled and not self._since:
+            self._since = time.monotonic_ns()
         self.direct = space
         self.turn.read(accepts)
 
@@ -311,6 +314,7 @@ class _Connection(SharedReceiver):
         if headers := meta.headers:
             context.traceparent = headers.get("traceparent", "")
             context.tracestate = headers.get("tracestate", "")
+        context.arrived, self._since = self._since, 0
         if meta.timeout_ms > 0:
             context.deadline = time.monotonic() + meta.timeout_ms / 1000
         compression = name_of(meta.compress_type)
@@ -329,6 +333,7 @@ class _Connection(SharedReceiver):
         work = self._serve(meta.correlation_id, request, meta.compress_type, size)
         task = self._loop.create_task(work)
         self._running[task] = context
+        context.reports_write = True
         server.connections.in_flight.add(task)
         self._backlog.requests += 1
         self._backlog.size += size
@@ -409,7 +414,7 @@ class _Connection(SharedReceiver):
     def _ended(self, size: int, task: asyncio.Task[None]) -> None:
         self._server.connections.in_flight.discard(task)
         self._server.connections.changed()
-        del self._running[task]
+        self._running.pop(task).write_ended()
         self._backlog.requests -= 1
         self._backlog.size -= size
         self._idle.heard = self._loop.time()

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic_ns
 from typing import cast
 
 from interlingua.protocols.transport.address import Address
@@ -115,6 +116,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._fresh = True
         self._half_closed = self._ending = False
         self._begun = 0  # messages in this turn
+        self._since = 0  # when a large message began
         self._timer: asyncio.TimerHandle | None = None
 
     # called by the event loop
@@ -193,6 +195,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._server.connections.remove(self, self._transport)
         for call in self._calls:
             call.request.context.cancel.cancel()
+            call.request.context.write_ended()
             if call.task is not None:
                 call.task.cancel()
                 # a cancelled task refers to its call: a cycle would keep the memory of the message
@@ -265,7 +268,8 @@ class _Connection(asyncio.BufferedProtocol):
                 message = None if self._ending else self._splitter.next()
                 if message is None:
                     break
-                context = Context(peer=self._peer, identity=self._client_name)
+                context = Context(peer=self._peer, identity=self._client_name, arrived=self._since)
+                self._since = 0
                 self._begin(FramedRequest(message, context=context))
                 self._begun += 1
                 if self._begun == TURN_REQUESTS:
@@ -275,6 +279,8 @@ class _Connection(asyncio.BufferedProtocol):
         except MemoryError:
             self._refuse_and_end(_no_memory())
         filled = self._splitter.filled
+        if filled and not self._since:
+            self._since = monotonic_ns()
         error = self._held.grow(self._backlog.size + filled)
         if error is not None and filled > SMALL_BYTES:
             self._refuse_and_end(error)
@@ -293,6 +299,7 @@ class _Connection(asyncio.BufferedProtocol):
         if call.size > SMALL_BYTES and (error := self._held.grow(self._backlog.size)) is not None:
             call.parts = self._server.handler.refuse(request, error).parts
             return
+        request.context.reports_write = True
         call.task = task = self._loop.create_task(self._serve(call))
         self._server.connections.in_flight.add(task)
         task.add_done_callback(self._ended)
@@ -332,6 +339,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._backlog.size -= call.size
             if not self._transport.is_closing():
                 write_pieces(self._transport, parts, sum(map(len, parts)))
+            call.request.context.write_ended()
         if self._half_closed:
             self._give_up_later(self._server.half_closed_secs)
 

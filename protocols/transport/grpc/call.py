@@ -120,6 +120,8 @@ class GrpcCall(MessageStream):
             peer=host.peer,
             headers=metadata,
             identity=host.identity,
+            arrived=0 if ended else time.monotonic_ns(),
+            reports_write=True,
         )
         host.call_began(self)
 

@@ -234,6 +234,10 @@ class _Connection(SharedReceiver):
         """See ``CallHost``."""
         if call.held is not None:
             call.held.release()
+        context = call.context
+        context.reports_write = False
+        if context.written is not None:
+            context.write_ended()
         self.calls.discard(call)
         self._server.connections.in_flight.discard(call)
         if self._server.connections.stopping:

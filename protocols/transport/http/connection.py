@@ -236,7 +236,16 @@ class HttpConnection(BodyReceiver):
                     await self._idle
                     self._idle = None
                 self._ready = False
-                self._go_on(await self._answer())
+                assert self._request is not None, "the task is woken for a request"  # noqa: S101
+                context = self._request.context
+                context.reports_write = True
+                try:
+                    keep_alive = await self._answer(self._request)
+                finally:
+                    context.reports_write = False
+                    if context.written is not None:
+                        context.write_ended()
+                self._go_on(keep_alive)
                 if self._request is not None:
                     await asyncio.sleep(0)  # many pipelined requests give other connections their turn
         except (ConnectionError, InferenceError):
@@ -250,10 +259,9 @@ class HttpConnection(BodyReceiver):
             self._connections.changed()
             self._task = None
 
-    async def _answer(self) -> bool:
-        """Answer the request. Returns whether the connection persists."""
-        settings, reader, request = self._settings, self._reader, self._request
-        assert request is not None, "the task is woken for a request"  # noqa: S101
+    async def _answer(self, request: HttpRequest) -> bool:
+        """Answer ``request``. Returns whether the connection persists."""
+        settings, reader = self._settings, self._reader
         answer = self._early
         if answer is None:
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
+from time import monotonic_ns
 from typing import Protocol
 
 from interlingua.protocols.transport.h2.frames import Code
@@ -91,6 +92,7 @@ class HttpExchange(Stream):
         "_waiter",
         "_working",
         "connection",
+        "context",
         "deadline",
         "held",
     )
@@ -119,8 +121,11 @@ class HttpExchange(Stream):
         self._working = self._over = self._reset_at_work = self._behind = False
         fields = headers.fields
         trace = fields.get("traceparent", ""), fields.get("tracestate", "")
-        context = Context(None, CancelToken(), *trace, host.client, fields)
+        self.context = context = Context(None, CancelToken(), *trace, host.client, fields)
         context.identity = host.identity
+        context.reports_write = True
+        if not ended:
+            context.arrived = monotonic_ns()
         self._request = HttpRequest(
             headers.method, headers.path, headers.query, fields, b"", NO_PARAMS, context
         )

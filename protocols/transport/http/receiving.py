@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from time import monotonic
+from time import monotonic, monotonic_ns
 
 from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
 from interlingua.protocols.transport.http.engine import Settings, broken_body, request_too_large, slow_body
@@ -63,6 +63,7 @@ class BodyReceiver(asyncio.Protocol):
             if prefix is not None and prefix < length:
                 self._prefix, self._arriving = prefix, ArrivingBody(length, self._flow, self._loop)
                 self._reader.read_while_arriving(self._arriving)
+        request.context.arrived = monotonic_ns()
         self._body_began = monotonic()
         self._expires = self._body_began + self._settings.timeouts.body_secs
         self._read_body()
@@ -119,6 +120,8 @@ class BodyReceiver(asyncio.Protocol):
 
     def _serve_early(self, request: HttpRequest, body: ArrivingBody) -> None:
         """Have ``request`` answered while its ``body`` arrives, once enough of that is here."""
+        if self._reader.state is not BODY:
+            request.context.complete = monotonic_ns()
         if request.rest is None and body.size >= self._prefix:
             request.body, request.rest = body.split(self._prefix), body
             self._wake()

@@ -42,6 +42,18 @@ from interlingua.translator.config.loader import parse
 from interlingua.translator.daemon import Listening, _listen
 from interlingua.translator.logs import setup as logs
 from interlingua.translator.serving.access_log import AccessLog, RequestOutcome, Size
+from tests.protocols.transport.h2.peer import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    START,
+    block,
+    frame,
+    head,
+    message,
+)
+from tests.standins.brpc_frames import request_frame
 from tests.translator.serving.test_request_metrics import Echo, pipeline
 
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
@@ -61,6 +73,12 @@ WAYS = [
     for binding in dialect.bindings.values()
     if Operation.INFER in binding.calls
 ]
+HTTP2_HEAD = (
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", "/v2/models/near/infer"),
+    (":authority", "a"),
+)
 TRACE = "0123456789abcdef0123456789abcdef"
 
 
@@ -169,6 +187,10 @@ async def test_one_record_of_each_inference(dialect: str, transport: str, tmp_pa
             assert "error" not in record and "dialect_status" not in record
             assert record["request_bytes"] >= 8 and record["response_bytes"] >= 8
             stages = [key for key in record if key.endswith("_us")]
+            # over TCP the headers may come alone
+            if "read_us" in record or transport == "grpc":
+                assert stages.pop(1) == "read_us"
+            assert stages.pop() == "write_us"
             if "decode_us" in record:
                 run = ["queue_us", "exec_us"] if model == "near" else ["upstream_us"]
                 assert stages == ["duration_us", "route_us", "decode_us", *run, "encode_us"]
@@ -180,6 +202,78 @@ async def test_one_record_of_each_inference(dialect: str, transport: str, tmp_pa
             if transport != "tcp":
                 assert (record["trace_id"], record["request_id"]) == (TRACE, "r1")
             assert record["number"] > 0
+
+
+LATE_SECS = 0.05
+DELAYS = (LATE_SECS, 0.5, 5.0)
+"""A busy machine may not see the headers before the rest comes, so the delay grows."""
+MESSAGE_BYTES = 16 << 20
+"""More than the buffers of a socket."""
+
+
+@pytest.mark.parametrize(
+    ("transport", "start"),
+    [
+        ("http", b"POST /v2/models/near/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n"),
+        ("grpc", START + head(1, "/inference.GRPCInferenceService/ModelInfer")),
+        ("h2", START + frame(HEADERS, END_HEADERS, 1, block(HTTP2_HEAD))),
+        ("brpc", request_frame("Predict", bytes(1 << 20))[: 1 << 19]),
+        ("tcp", (1 << 20).to_bytes(4, "little") + bytes(1 << 19)),
+    ],
+    ids=["http", "grpc", "h2", "brpc", "tcp"],
+)
+async def test_the_time_of_a_body_that_comes_late(transport: str, start: bytes, tmp_path: Path) -> None:
+    rest = {
+        "http": b'{"a": "b"',
+        "grpc": frame(DATA, END_STREAM, 1, message(b"\xff")),
+        "h2": frame(DATA, END_STREAM, 1, b"{"),
+        "brpc": request_frame("Predict", bytes(1 << 20))[1 << 19 :],
+        "tcp": bytes(1 << 19),
+    }[transport]
+    listeners = [{**each, "max_request_bytes": 1 << 21} for each in LISTENERS]
+    async with running(tmp_path / "access.log", models={"near": IDENTITY}, listeners=listeners) as near:
+        address = near.addresses["http" if transport == "h2" else transport]
+        for delay in DELAYS:
+            _, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(start)
+            await writer.drain()
+            await asyncio.sleep(delay)
+            writer.write(rest)
+            (record,) = await near.new()
+            writer.close()
+            if record.get("read_us", 0) >= delay * 0.5e6:
+                break
+    assert record["code"] != "OK" and delay * 0.5e6 <= record["read_us"] < 60e6
+
+
+async def test_the_time_of_an_answer_that_is_read_late(tmp_path: Path) -> None:
+    """The record is made when the answer is written, or when its client is gone."""
+    body = np.ones(MESSAGE_BYTES // 4, np.float32).tobytes()
+    shape = [1, MESSAGE_BYTES // 4]
+    tensor = {"name": "x", "shape": shape, "datatype": "FP32", "parameters": {"binary_data_size": len(body)}}
+    form = orjson.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}})
+    request = (
+        f"POST /v2/models/near/infer HTTP/1.1\r\nhost: a\r\ncontent-length: {len(form) + len(body)}\r\n"
+        f"inference-header-content-length: {len(form)}\r\nconnection: close\r\n\r\n"
+    ).encode()
+    listeners = [{**each, "max_request_bytes": 1 << 25} for each in LISTENERS]
+    async with running(tmp_path / "access.log", models={"near": IDENTITY}, listeners=listeners) as near:
+        address, log = near.addresses["http"], near.assembly.service.access
+        for reads in (True, False):
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(request + form + body)
+            async with asyncio.timeout(20):
+                while log.recorded < (1 if reads else 2):
+                    await asyncio.sleep(0.005)
+            await asyncio.sleep(LATE_SECS)
+            if reads:
+                async with asyncio.timeout(20):
+                    assert len(await reader.read()) > MESSAGE_BYTES
+            else:
+                writer.transport.abort()
+            (record,) = await near.new()
+            writer.close()
+            assert record["code"] == "OK" and record["write_us"] >= LATE_SECS * 1e6
 
 
 DIALECT_STATUS = {"trtis": "UNAVAILABLE", "grps": 500}
