@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test constraints test-wheel test-deploy test-workers test-torch lint format docs schemas schemas-check sbom audit properties fuzz chaos kills handovers soak bench hostile bench-bridging peers-install peers clean
+.PHONY: help run test test-browser constraints test-wheel test-deploy test-workers test-torch lint format docs schemas schemas-check sbom audit properties fuzz chaos kills handovers soak bench hostile bench-bridging peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test-compiled: $(VENV)-compiled/.installed ## the tests of what is compiled, on 
 test-workers: $(VENV)/.installed-dev ## the end-to-end tests with two front ends per daemon (DAEMON_WORKERS=2, EVERY=3: a third)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		--daemon-workers $(or $(DAEMON_WORKERS),2) --every $(or $(EVERY),1) tests/e2e
+
+test-browser: $(VENV)/.installed-dev ## the dashboard in a real Chromium, if that is installed
+	$(BIN)/python -m pytest -m browser -n 2 tests/browser
 
 test-torch: $(VENV)/.installed-dev ## install PyTorch and run the tests that need it
 	$(PIP) install $(TORCH)

@@ -99,7 +99,6 @@ class Site:
     def pages(self) -> Mapping[str, Page | QueryPage]:
         """By path. ``/health/live`` and ``/events`` are the listener's own."""
         pages: dict[str, Page | QueryPage] = {
-            "/": self._dashboard,
             **assets.PAGES,
             "/plain": self._dashboard,
             "/view": self._view_in_json,

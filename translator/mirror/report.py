@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,9 @@ _MOST_OUTPUTS = 256
 """Outputs counted by name. A model has few, but a server may return any name."""
 
 _OTHERS = "(others)"
+
+DIFFERENCE_BOUNDS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
+"""The upper bounds of the ranges of differences, ascending; the last range is unbounded."""
 
 _WORDS = 500
 """Characters of a message to keep."""
@@ -117,7 +121,9 @@ class FailureReport:
 class Counts:
     """Results of ``compared`` requests: ``equal`` or ``different``. ``cut`` of them are streams too long to
     keep, compared in their first responses. ``failures`` are by kind, as in ``AnswerDiff``; ``kept`` counts
-    recorded pairs. ``primary`` and ``mirror`` are the latencies of both sides, without failures."""
+    recorded pairs. ``differences`` counts answers without such failures by their largest absolute error, in
+    the ranges of ``DIFFERENCE_BOUNDS``. ``primary`` and ``mirror`` are the latencies of both sides, without
+    failures."""
 
     compared: int = 0
     equal: int = 0
@@ -128,6 +134,7 @@ class Counts:
     kept: Counter[str] = field(default_factory=Counter)
     primary: Latencies = field(default_factory=Latencies)
     mirror: Latencies = field(default_factory=Latencies)
+    differences: list[int] = field(default_factory=lambda: [0] * (len(DIFFERENCE_BOUNDS) + 1))
 
     def add(self, record: Record, comparison: Comparison) -> None:
         diff = comparison.diff
@@ -139,6 +146,9 @@ class Counts:
             self._failed(kind, 1, words[:_WORDS])
         for output in diff.outputs:
             self._output(output.name).add(output, record.request.id, self.compared)
+        if not diff.failures:
+            largest = max((output.max_absolute for output in diff.outputs), default=0.0)
+            self.differences[bisect_left(DIFFERENCE_BOUNDS, largest)] += 1
         cut = record.answer.cut  # the primary also took time for later responses
         if record.answer.error is None and not cut:
             self.primary.add(record.answer.elapsed_ns)
@@ -159,6 +169,8 @@ class Counts:
         self.kept += later.kept
         self.primary.merge(later.primary)
         self.mirror.merge(later.mirror)
+        both = zip(self.differences, later.differences, strict=True)
+        self.differences = [count + more for count, more in both]
 
     def _failed(self, kind: str, count: int, last: str) -> None:
         failure = self.failures.setdefault(kind, FailureReport())
@@ -205,6 +217,10 @@ class MirrorReport:
             "held": {"requests": self.held, "bytes": self.held_bytes},
             "dropped": self.dropped,
             **{name: getattr(counts, name) for name in ("failures", "outputs", "kept")},
+            "differences": [
+                {"up_to": bound, "count": count}
+                for bound, count in zip((*DIFFERENCE_BOUNDS, None), counts.differences, strict=True)
+            ],
             "latency_ms": {"primary": _summary(counts.primary), "mirror": _summary(counts.mirror)},
         }
 

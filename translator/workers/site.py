@@ -70,7 +70,6 @@ class SupervisorSite:
     def pages(self) -> Mapping[str, Page | QueryPage]:
         """By path."""
         return {
-            "/": self._dashboard,
             **assets.PAGES,
             "/plain": self._dashboard,
             "/view": self._view_in_json,

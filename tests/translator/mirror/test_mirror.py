@@ -107,6 +107,8 @@ async def test_one_wrong_element() -> None:
     found = looker.report.counts.outputs["out"]
     assert (looker.report.counts.different, found.different, found.faults) == (2, 2, {"values": 2})
     assert found.max_absolute == pytest.approx(1e-3, rel=1e-3)
+    differences = reports([looker.report])["mirrors"][0]["differences"]
+    assert [each for each in differences if each["count"]] == [{"up_to": 1e-2, "count": 2}]
     assert found.first is not None
     assert (found.first.request_id, found.first.number, found.first.index) == ("first", 1, (1, 2))
     await looker.close()

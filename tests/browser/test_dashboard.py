@@ -1,0 +1,260 @@
+"""The dashboard in a real Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from interlingua.translator.dashboard.assets import PAGES
+from tests.browser.chromium import PATH, Tab, chromium
+from tests.browser.example import HOSTILE, Traffic, config
+from tests.e2e.daemon import ROOT, Daemon
+
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(PATH is None, reason="chromium is not installed")]
+
+AXE = (ROOT / "third_party/axe-core/axe.min.js").read_text()
+MODELS = 1000
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    folder = tmp_path_factory.mktemp("browser")
+    found = Daemon.start(folder, config(folder, models=MODELS))
+    try:
+        with Traffic(found):
+            yield found
+    finally:
+        found.kill()
+
+
+@pytest.fixture
+async def tab(daemon: Daemon, tmp_path: Path) -> AsyncIterator[Tab]:
+    """A tab with the dashboard, which has received everything."""
+    async with chromium(tmp_path / "profile") as found:
+        await found.resize(1280, 900)
+        await found.open(f"{daemon.admin}/#?range=1m")
+        await shown(found)
+        yield found
+        assert found.problems == []
+        assert {url for url in found.requests if not url.startswith(f"{daemon.admin}/")} == set()
+
+
+async def shown(tab: Tab) -> None:
+    await tab.until("document.querySelectorAll('#models tbody tr').length > 0")
+    await tab.until("document.querySelectorAll('#flow button').length > 3")
+    await tab.until("document.querySelectorAll('.plot canvas').length === 3")
+
+
+def text(selector: str) -> str:
+    return f"document.querySelector({selector!r}).textContent"
+
+
+def texts(selector: str) -> str:
+    return f"[...document.querySelectorAll({selector!r})].map((each) => each.textContent)"
+
+
+async def test_everything_is_there_and_small(tab: Tab, daemon: Daemon) -> None:
+    size = sum(len(requests.get(f"{daemon.admin}{path}", timeout=60).content) for path in PAGES)
+    assert size < 250_000
+    assert await tab.run("document.title") == "edge-1: Degraded"
+    titles = await tab.run(texts("h2"))
+    assert {"Traffic", "Models", "Upstreams", "Routes", "Listeners", "Mirrors", "Last errors"} <= set(titles)
+    assert await tab.run(texts("#listeners tbody tr td:nth-child(3)")) == [
+        *("oip", "graphpipe", "trtis", "grps"),
+        *("oip", "trtis", "grps"),
+    ]
+
+
+async def test_the_page_runs_no_script_of_others(tab: Tab) -> None:
+    await tab.type("#models input", HOSTILE)
+    assert await tab.until(texts("#models tbody th"), lambda found: len(found) == 1) == [HOSTILE]
+    assert HOSTILE in await tab.until(texts("#flow button span"), lambda found: HOSTILE in found)
+    assert await tab.run("document.querySelectorAll('main img').length") == 0
+    inserted = "(() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1';"
+    assert await tab.run(f"{inserted} document.body.append(s); return window.ran ?? 0; }})()") == 0
+    # the policy has blocked it, and says so
+    await tab.until("1", lambda _: tab.problems)
+    assert all("Content Security Policy" in each for each in tab.problems)
+    tab.problems.clear()
+
+
+async def test_numbers_and_plots_are_live(tab: Tab) -> None:
+    assert await tab.run(text("#connection")) == "Live"
+    before = await tab.run("performance.now()")
+    first = int(await tab.run(text("#listeners tbody td.number"))) if before else 0
+    await tab.until(text("#listeners tbody td.number"), lambda now: int(now.replace(",", "")) > first)
+    await tab.until(text("#numbers dd"), lambda rate: rate not in ("\u2013", "0"))
+    units = await tab.run(texts("#plot-latency figcaption small"))
+    assert units[0].endswith("milliseconds")
+    assert (await tab.run("document.querySelector('#plot-requests .plot').ariaLabel")).startswith("Requests:")
+    # values under the pointer, in all plots
+    await tab.until("document.querySelectorAll('#flow button').length", lambda count: count > 3)
+    await asyncio.sleep(5)
+    box = await tab.run(
+        "(() => { const e = document.querySelector('#plot-requests .u-over');"
+        "e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
+        "return [b.right - 4, b.top + b.height / 2]; })()"
+    )
+    await tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    for plot in ("#plot-requests", "#plot-latency", "#plot-waiting"):
+        await tab.until(text(f"{plot} .u-legend .u-value"), lambda value: ":" in value)
+
+
+async def test_the_flow_selects_what_the_plots_show(tab: Tab) -> None:
+    node = "[data-node='model/detector']"
+    await tab.run(f'document.querySelector("{node}").click()')
+    assert await tab.until(texts("#filters button"), bool) == ["Model: detector ✕"]
+    assert await tab.until(f'document.querySelector("{node}").ariaPressed') == "true"
+    assert await tab.run("location.hash") == "#?range=1m&model=detector"
+    # only its ways stay in the other columns
+    assert await tab.until(texts("[data-node^='route/'] span"), lambda found: len(found) == 1) == ["Route 2"]
+    # by the keyboard, too
+    await tab.run("document.querySelector('#filters button').focus()")
+    await tab.press("Enter")
+    await tab.until("document.querySelectorAll('#filters button').length === 0")
+    await tab.run(f'document.querySelector("{node}").focus()')
+    await tab.press("Enter")
+    await tab.until(texts("#filters button"), bool)
+    # it stays focused while events come
+    await asyncio.sleep(6)
+    assert await tab.run("document.activeElement.dataset.node") == "model/detector"
+
+
+async def test_the_address_has_the_selection(tab: Tab, daemon: Daemon) -> None:
+    await tab.run(
+        "(() => { const s = document.querySelector('#range'); s.value = '24h';"
+        "s.dispatchEvent(new Event('change')); })()"
+    )
+    await tab.until("location.hash", lambda found: found == "#?range=24h")
+    await tab.call("Page.reload")
+    await shown(tab)
+    assert await tab.run("document.querySelector('#range').value") == "24h"
+    assert f"{daemon.admin}/events?range=24h" in tab.requests
+
+
+async def test_a_thousand_models_sort_and_filter(tab: Tab) -> None:
+    total = MODELS + 5
+    assert await tab.run(text("#models .tools p")) == f"{total:,} of {total:,}"
+    assert len(await tab.run(texts("#models tbody tr"))) == 100
+    await tab.type("#models input", "model-0042")
+    assert await tab.until(texts("#models tbody th"), lambda found: len(found) == 1) == ["model-0042"]
+    await tab.run("(() => { const i = document.querySelector('#models input'); i.value = '';"
+                  "i.dispatchEvent(new Event('input')); })()")  # fmt: skip
+    requests_column = (
+        "[...document.querySelectorAll('#models thead button')].find((e) => e.textContent === 'Requests')"
+    )
+    await tab.run(f"{requests_column}.click()")
+    assert await tab.run(f"{requests_column}.closest('th').ariaSort") == "descending"
+    busiest = await tab.until(text("#models tbody th"), lambda name: name == "ranker")
+    assert busiest == "ranker"
+    # unchanged rows stay in the document, so that a selection survives
+    await tab.run("window.row = document.querySelectorAll('#models tbody tr')[50]")
+    await asyncio.sleep(5)
+    assert await tab.run("window.row.isConnected")
+
+
+async def test_degraded_is_amber_and_says_why(tab: Tab) -> None:
+    assert await tab.run(text("#condition")) == "Degraded"
+    assert await tab.run("document.querySelector('#condition').className") == "pill warn"
+    reasons = await tab.until(text("#reasons"), lambda found: "ejected" in found)
+    assert "server 127.0.0.1:9 is ejected" in reasons
+    states = await tab.run(texts("#upstreams tbody .state"))
+    assert {"ejected", "in use"} <= set(states)
+
+
+async def test_the_last_errors_have_their_trace(tab: Tab) -> None:
+    rows = await tab.until(
+        texts("#errors tbody tr"), lambda found: any("NOT_FOUND" in each for each in found)
+    )
+    failed = next(each for each in rows if "NOT_FOUND" in each)
+    assert "unknown model: 'absent'" in failed
+    assert "4bf92f3577b34da6a3ce929d0e0e4736" in failed
+    assert len(rows) <= 10
+
+
+async def test_mirrors_have_a_histogram_and_examples_with_both_answers(tab: Tab) -> None:
+    await tab.until("document.querySelectorAll('#mirrors .bars li').length > 2")
+    assert await tab.run(text("#mirrors h3")) == "vision \u2192 detector-fp16, 100 %"
+    cells = await tab.run(texts("#mirrors .answers tbody tr > *"))
+    assert cells[0] == "y" and float(cells[2]) == pytest.approx(float(cells[3]), rel=1e-2)
+    assert cells[2] != cells[3]
+
+
+async def test_the_keyboard_reaches_everything(tab: Tab) -> None:
+    await tab.press("Tab")
+    assert await tab.run("document.activeElement.textContent") == "Skip to content"
+    assert await tab.run("document.activeElement.getBoundingClientRect().left") >= 0
+    await tab.run("document.querySelector('#numbers [data-term]').focus()")
+    tip = await tab.until("document.querySelector('#tip:not([hidden])')?.textContent ?? ''")
+    assert tip.startswith("Inference requests that have ended")
+    assert await tab.run("document.activeElement.getAttribute('aria-describedby')") == "tip"
+    await tab.press("Escape")
+    assert await tab.run("document.querySelector('#tip').hidden")
+    terms = await tab.run("[...document.querySelectorAll('[data-term]')].map((e) => e.dataset.term)")
+    known = await tab.run("import('./dashboard/glossary.js').then((found) => Object.keys(found.GLOSSARY))")
+    assert set(terms) <= set(known)
+
+
+async def test_dark_and_light(tab: Tab) -> None:
+    grounds = {}
+    for scheme in ("light", "dark"):
+        await tab.prefer(scheme)
+        await tab.until(f"document.documentElement.dataset.theme === '{scheme}'")
+        grounds[scheme] = await tab.run("getComputedStyle(document.body).backgroundColor")
+    assert grounds["light"] != grounds["dark"]
+    await tab.run("(() => { const s = document.querySelector('#theme'); s.value = 'light';"
+                  "s.dispatchEvent(new Event('change')); })()")  # fmt: skip
+    assert await tab.run("getComputedStyle(document.body).backgroundColor") == grounds["light"]
+    await tab.call("Page.reload")
+    await shown(tab)
+    assert await tab.run("document.documentElement.dataset.theme") == "light"
+
+
+async def test_a_phone_has_cards_and_nothing_to_scroll_sideways(tab: Tab) -> None:
+    await tab.resize(390, 844, phone=True)
+    await tab.until("innerWidth", lambda width: width == 390)
+    assert await tab.run("document.documentElement.scrollWidth") == 390
+    assert await tab.run("getComputedStyle(document.querySelector('#models tbody tr')).display") == "block"
+    label = "getComputedStyle(document.querySelector('#models tbody td'), '::before').content"
+    assert await tab.run(label) == '"Version"'
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "phone"), [(1280, False), (390, True)], ids=["desktop", "phone"])
+async def test_axe_finds_nothing_serious(tab: Tab, scheme: str, width: int, phone: bool) -> None:
+    await tab.prefer(scheme)
+    await tab.resize(width, 900, phone)
+    # a table with 1,000 models takes axe minutes
+    await tab.type("#models input", "ranker")
+    await tab.until("document.querySelectorAll('#models tbody tr').length < 10")
+    await tab.run(AXE)
+    found: list[dict[str, Any]] = await tab.run("axe.run().then((found) => found.violations)")
+    serious = [each for each in found if each["impact"] in ("serious", "critical")]
+    assert [
+        (each["id"], each["nodes"][0]["html"], each["nodes"][0]["failureSummary"]) for each in serious
+    ] == []
+
+
+async def test_a_lost_server_is_shown_and_found_again(tmp_path: Path) -> None:
+    document = config(tmp_path)
+    first = Daemon.start(tmp_path, document)
+    admin = first.admin.removeprefix("http://")
+    document["admin"]["listen"] = admin
+    async with chromium(tmp_path / "profile") as tab:
+        try:
+            await tab.open(f"http://{admin}/")
+            await tab.until(text("#connection"), lambda found: found == "Live")
+            first.kill()
+            await tab.until(text("#connection"), lambda found: found.startswith("No answer since"))
+        finally:
+            first.kill()
+        second = Daemon.start(tmp_path, document)
+        try:
+            await tab.until(text("#connection"), lambda found: found == "Live")
+        finally:
+            second.kill()

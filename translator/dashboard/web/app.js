@@ -1,0 +1,80 @@
+// Puts the parts of the page together: events of the server go to each part that shows them.
+
+import { Batches } from "./batches.js";
+import { at, write } from "./dom.js";
+import { Flow } from "./flow.js";
+import { clock } from "./format.js";
+import { Mirrors } from "./mirrors.js";
+import { Overview } from "./overview.js";
+import { Plots } from "./plots.js";
+import { Selection } from "./selection.js";
+import { Stream } from "./stream.js";
+import { makeTables } from "./tables.js";
+import { startTheme } from "./theme.js";
+import { startTooltips } from "./tooltip.js";
+
+const RANGES = { "1m": 60, "10m": 600, "1h": 3600, "2h": 7200, "6h": 21600, "24h": 86400 };
+
+const entries = { models: new Map() };
+const selection = new Selection(selected);
+const overview = new Overview(selection);
+const plots = new Plots();
+const flow = new Flow(selection);
+const batches = new Batches(selection);
+const mirrors = new Mirrors();
+const tables = makeTables((model) => {
+  selection.toggle("model", model);
+  at("traffic").scrollIntoView();
+});
+
+const stream = new Stream(
+  {
+    entries({ first, entries: changed }) {
+      if (first) for (const name of Object.keys(entries)) delete entries[name];
+      entries.models = first ? new Map() : entries.models;
+      for (const [name, value] of Object.entries(changed)) {
+        if (!name.startsWith("models/")) entries[name] = value;
+        else if (value === null) entries.models.delete(name.slice(7));
+        else entries.models.set(name.slice(7), value);
+      }
+      overview.entries(entries);
+      tables.show(entries);
+      batches.show(entries);
+      mirrors.show(entries);
+    },
+    points(event) {
+      plots.add(event, RANGES[selection.range]);
+      if (plots.latest) overview.latest(plots.latest);
+    },
+    ways(ways) {
+      flow.show(ways);
+      overview.ways(ways);
+    },
+  },
+  connected,
+);
+
+let lostAt = null;
+
+/** Shows whether what is on the page is of now. */
+function connected(state, text) {
+  if (state === "live") lostAt = null;
+  else lostAt ??= Date.now() / 1000;
+  const words = { live: "Live", stalled: `Stalled: ${text}`, lost: `No answer since ${clock(lostAt)}` };
+  write(at("connection"), words[state]);
+  at("connection").className = state === "live" ? "quiet" : "bad";
+}
+
+function selected() {
+  at("range").value = selection.range;
+  overview.filters();
+  flow.draw();
+  batches.show(entries);
+  stream.open(selection.query());
+}
+
+at("range").value = selection.range;
+at("range").addEventListener("change", (event) => selection.set("range", event.target.value));
+startTooltips();
+startTheme(() => plots.restyle());
+stream.open(selection.query());
