@@ -58,6 +58,10 @@ class TableInstance(Instance, Protocol):
     leeway: Leeway
     default_outputs: tuple[str, ...]
 
+    def unified(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """``inputs`` as the signature has them, so that requests share batches, unless that takes long.
+        Raises INVALID_TENSOR."""
+
 
 class Job(NamedTuple):
     """A request to be run with ``inputs`` as the instance sees them; ``outputs`` in the requested order."""

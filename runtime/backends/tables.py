@@ -45,6 +45,9 @@ _NUMBERS: tuple[Datatype, ...] = tuple(set(Datatype) - {Datatype.BYTES})
 
 _PROBES = (0, 1)
 
+_UNIFIED_BYTES = 1 << 16
+"""Converting more on the event loop would hold others up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
@@ -115,6 +118,16 @@ class EstimatorInstance:
                 results[output.function] = self._call(output.function, table, inputs)
             answers.append(_tensor(output, results[output.function]))
         return tuple(answers)
+
+    def unified(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """See ``TableInstance``."""
+        (spec,), tensor = self.signature.inputs, inputs[0]
+        if tensor.datatype is spec.datatype:
+            return inputs if tensor.name == spec.name else (tensor.renamed(spec.name),)
+        if tensor.nbytes > _UNIFIED_BYTES:
+            return inputs
+        wide = _widened(tensor, tensor.numpy(), spec.datatype.dtype)
+        return (Tensor.from_numpy(spec.name, wide, spec.datatype),)
 
     def close(self) -> None:
         """Drop the model; its memory lives as long as the last answer that shows it."""

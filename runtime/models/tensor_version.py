@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from interlingua.runtime.backends import Instance
@@ -40,6 +40,8 @@ from interlingua.schemas import (
 Timed = tuple[tuple[Tensor, ...], int, int]
 """The outputs of a run, and the ``time.monotonic_ns()`` of its start and end."""
 
+Unify = Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]
+
 _READY = Readiness(True)
 
 
@@ -53,7 +55,8 @@ class TensorVersion(Version):
     ``run`` wraps the instance's own if clients see other shapes. ``scheduling`` states the queue; with
     batches or sequences there is a ``scheduler``, otherwise requests wait for ``threads``. ``inline`` has the
     runs that may be on the event loop nevertheless, None for none: states of a sequence may grow. ``leeway``
-    and ``default_outputs`` as in ``RequestCheck``."""
+    and ``default_outputs`` as in ``RequestCheck``; ``unify`` prepares inputs that the leeway admits, so that
+    requests share batches."""
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class TensorVersion(Version):
         scheduling: Scheduling | None = None,
         leeway: Leeway = NO_LEEWAY,
         default_outputs: tuple[str, ...] = (),
+        unify: Unify | None = None,
     ) -> None:
         scheduling = scheduling or Scheduling()
         self.number = str(number)
@@ -80,6 +84,7 @@ class TensorVersion(Version):
         if instance.bounded and instances and scheduling.limits.inline_run_us and not scheduling.sequences:
             self.inline = InlineRuns(self._run, scheduling.limits.inline_run_us)
             self._run = self.inline.in_thread
+        self._unify = unify
         self._instances = instances
         self._in_threads: set[Future[Timed]] = set()
         # without a stated batch size the first dimension may be any other
@@ -147,7 +152,8 @@ class TensorVersion(Version):
     async def _queued(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
         if self.scheduler is None:
             return await self._in_thread(request, outputs)
-        with self.scheduler.entered(request, request.inputs, outputs) as entry:
+        inputs = request.inputs if self._unify is None else self._unify(request.inputs)
+        with self.scheduler.entered(request, inputs, outputs) as entry:
             ran: Ran = await entry.answer
             await self.scheduler.turn(entry)
         gathering = ran.gathered - ran.started

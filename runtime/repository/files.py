@@ -328,10 +328,10 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
     run = None
     if config.input_reshapes or config.output_reshapes:
         run = reshaped(instance.run, config.input_reshapes, config.output_reshapes)
-    leeway, default_outputs = NO_LEEWAY, config.default_outputs
+    leeway, default_outputs, unify = NO_LEEWAY, config.default_outputs, None
     if backend.tables:
         table = cast(TableInstance, loaded)
-        leeway = table.leeway
+        leeway, unify = table.leeway, table.unified if table.leeway.names else None
         default_outputs = default_outputs or (() if config.outputs else table.default_outputs)
     if not signature.output_names.keys() >= set(default_outputs):
         raise LoadError(
@@ -347,6 +347,7 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
         scheduling,
         leeway,
         default_outputs,
+        unify,
     )
 
 

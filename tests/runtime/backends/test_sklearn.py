@@ -286,3 +286,16 @@ def test_no_device(tmp_path: Path) -> None:
 def test_a_trusted_file_of_skops_answers_as_its_model(tmp_path: Path) -> None:
     instance = backend.load(written(tmp_path, MODELS["pipeline"]), ModelConfig())
     assert same(ask(instance, questions())["predict"], MODELS["pipeline"].predict(questions()))
+
+
+def test_requests_with_other_names_and_datatypes_may_share_a_batch(tmp_path: Path) -> None:
+    instance = loaded(tmp_path, MODELS["logistic"])
+    rows = questions()
+    for dtype in ("f8", "f4", "i4"):
+        array = rows.astype(dtype)
+        (unified,) = instance.unified((Tensor.from_numpy("x", array),))
+        assert (unified.name, unified.datatype, unified.shape) == ("input", Datatype.FP64, array.shape)
+        assert bytes(unified.view) == array.astype("f8").tobytes()
+    # a large one is converted by the run, which is not on the event loop
+    large = (Tensor.from_numpy("x", np.zeros((8192, FEATURES), "f4")),)
+    assert instance.unified(large) is large
