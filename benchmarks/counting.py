@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from interlingua.protocols.oip.server import GRPC_ENDPOINTS
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
-from interlingua.runtime.models.statistics import Course, count_success
+from interlingua.runtime.models.statistics import count_success
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.upstream import Upstream
@@ -119,7 +119,7 @@ def looking(count: int) -> Callable[[], object]:
     served = {f"model_{number}": UpstreamModel("m", upstream, "m") for number in range(count)}
     for model in served.values():
         model.statistics["1"] = statistics = VersionStatistics()
-        count_success(statistics, 1, Course(0, 1, 2, 3, 4))
+        count_success(statistics, 1, (0, 1, 2, 3, 4, 0))
     catalog = ModelCatalog(served)
     return lambda: exposition(models.families(catalog))
 

@@ -13,7 +13,6 @@ from interlingua.runtime.models.deadline import next_answer
 from interlingua.runtime.models.only_answer import only_answer
 from interlingua.runtime.models.response_cache import ResponseCache, key_of
 from interlingua.runtime.models.statistics import (
-    Course,
     batch_size,
     count_failure,
     count_hit,
@@ -141,7 +140,7 @@ class LocalModel(Target):
                 end.origin = end.origin or self.name
             raise
         started, ended = answer.started, answer.ended
-        course = Course(began, ready, started, ended, time.monotonic_ns(), answer.gathering)
+        course = began, ready, started, ended, time.monotonic_ns(), answer.gathering
         count_success(statistics, size, course, answer.execution)
         request.context.timings.update(queue=started - ready, exec=ended - started)
         request.context.ended.update(queue=started, exec=ended)
@@ -181,7 +180,7 @@ class LocalModel(Target):
                     if final:
                         if answer.error is not None:
                             raise answer.error
-                        course = Course(began, ready, started, answer.ended, time.monotonic_ns())
+                        course = began, ready, started, answer.ended, time.monotonic_ns(), 0
                         count_success(statistics, size, course, answer.execution)
                         answered = True
                         request.context.timings.update(queue=started - ready, exec=answer.ended - started)

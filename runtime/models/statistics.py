@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from interlingua.schemas import ErrorCode, InferenceError, InferHeads, InferRequest, Signature
 from interlingua.schemas.status import (
@@ -24,16 +23,10 @@ MOST_BATCH_SIZES = 1024
 counters without end."""
 
 
-class Course(NamedTuple):
-    """The times of an answered request: it ``began``, its inputs were ``ready``, it ``started`` after the
-    queue, the model ``ended``, it was ``done``. Gathering its batch took ``gathering`` ns of its run."""
-
-    began: int
-    ready: int
-    started: int
-    ended: int
-    done: int
-    gathering: int = 0
+Course = tuple[int, int, int, int, int, int]
+"""The times of an answered request: it began, its inputs were ready, it started after the queue, the model
+ended, it was done; and how much of its run was spent on gathering its batch. A plain tuple: a named one costs
+half a microsecond."""
 
 
 @dataclass(slots=True)

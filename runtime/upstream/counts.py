@@ -40,7 +40,7 @@ class UpstreamCounts:
         """Count a request that a stream answered."""
         now = time.monotonic_ns()
         context.timings["upstream"], context.ended["upstream"] = now - began, now
-        self.success("", size, Course(began, began, began, now, now), context)
+        self.success("", size, (began, began, began, now, now, 0), context)
 
     def failure(self, version: str, size: int, began: int, end: BaseException, context: Context) -> None:
         """Count a request for ``version`` that ended without an answer: by an error or a disconnected

@@ -15,7 +15,7 @@ from interlingua.runtime.model_config.message import config_message
 from interlingua.runtime.models.model import UNLOADED
 from interlingua.runtime.models.only_answer import only_answer
 from interlingua.runtime.models.renames import Renames
-from interlingua.runtime.models.statistics import Course, batch_size
+from interlingua.runtime.models.statistics import batch_size
 from interlingua.runtime.models.turns import Turns
 from interlingua.runtime.repository.absent import all_in
 from interlingua.runtime.target import Observe, Target
@@ -158,7 +158,7 @@ class UpstreamModel(Target):
             raise
         self._own(answer, request)
         # no queue is ours to see: what the upstream's takes is part of its time
-        course = Course(began, sent, sent, received, time.monotonic_ns())
+        course = began, sent, sent, received, time.monotonic_ns(), 0
         self._counts.success(answer.version, batch_size(request, ours), course, request.context)
         request.context.timings["upstream"] = received - sent
         request.context.ended["upstream"] = received

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames, StreamPassthrough
-from interlingua.runtime.models.statistics import Course, batch_size
+from interlingua.runtime.models.statistics import batch_size
 from interlingua.runtime.target import Observe, PassedMessage
 from interlingua.runtime.upstream.counts import UpstreamCounts
 from interlingua.runtime.upstream.message_size import nbytes_of
@@ -111,7 +111,7 @@ class UpstreamPassing:
         if undecoded and answer[0].rest is not None:
             answer[0].rest.on_end(partial(self._arrived, version, size, began, context))
             return answer[0]
-        course = Course(began, began, began, received, time.monotonic_ns())
+        course = began, began, began, received, time.monotonic_ns(), 0
         self.counts.success(version, size, course, context)
         if undecoded:
             return answer[0]
@@ -233,7 +233,7 @@ class UpstreamPassing:
             self.count_end(failure, version, size, began, context)
             return
         received = time.monotonic_ns()
-        self.counts.success(version, size, Course(began, began, began, received, received), context)
+        self.counts.success(version, size, (began, began, began, received, received, 0), context)
 
     def _keep(
         self, passed: PassedMessage, known: KnownSignature, read: Callable[[Any], Any], reply: Any

@@ -231,7 +231,10 @@ class HttpClientConnection(asyncio.Protocol):
                 return
             if self._direct:
                 self._end_direct()
-            self._deliver()
+            waiter = self._waiter
+            if waiter is not None and not waiter.done():  # _deliver, inlined
+                self._waiter = None
+                waiter.set_result(HttpReply(reader.headers.status, reader.headers.headers, reader.body))
             self.release()
         elif self._limit is not None and reader.size > self._limit:
             self._fail(self._errors.too_large(reader.size))

@@ -23,12 +23,15 @@ from interlingua.protocols.transport.http1.answer import (
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.transport.writes import JOINED_BYTES, flushes_of, write_pieces
-from interlingua.protocols.wire import BodyRest, Buffer, HttpAnswer, parts_of
+from interlingua.protocols.wire import BodyRest, Buffer, Headers, HttpAnswer, parts_of
 
 _GONE = "the client closed the connection"
 
-_KNOWN_LINES, _KNOWN_BYTES = 8, 1 << 10
-"""How many lines of a head are kept to write the next one, and up to which length."""
+_KNOWN_BYTES = 1 << 12
+"""How much of a head is kept to write the next one."""
+
+_CHANGING_LINES = 2
+"""How many lines at the end of a head differ from answer to answer: Server-Timing, and the request's id."""
 
 
 _HELD_BYTES = 1 << 12
@@ -44,7 +47,9 @@ class AnswerWriter:
         self._transport = transport
         self._stall = StallWatch(transport, timeouts)
         self._writable: asyncio.Future[None] | None = None
-        self._known: list[tuple[tuple[str, str], bytes]] = []
+        # the headers at the beginning of the last head, and that beginning
+        self._known: Headers = ()
+        self._status = self._begin = b""
         self._flushes = flushes_of(asyncio.get_running_loop())
         self.held = b""
         """What is not written yet."""
@@ -134,19 +139,30 @@ class AnswerWriter:
             rest.close()
 
     def _head(self, answer: HttpAnswer, framing: str, minor: int, keep_alive: bool) -> bytes:
-        """See ``head_of``. Answers on a connection differ in few headers, Server-Timing for example: the
-        lines of the last one are kept by their place."""
-        lines, known = [status_line(answer.status, minor)], self._known
-        for place, header in enumerate(answer.headers):
-            if place < len(known) and known[place][0] == header:
-                lines.append(known[place][1])
-                continue
-            line = header_line(*header)
-            if len(line) <= _KNOWN_BYTES and place < _KNOWN_LINES:
-                known[place : place + 1] = ((header, line),)
-            lines.append(line)
-        lines.append(head_end(framing, minor, keep_alive))
-        return b"".join(lines)
+        """See ``head_of``. Answers on a connection differ in their last headers, Server-Timing for example:
+        the beginning of a head is kept."""
+        headers, status, known = answer.headers, status_line(answer.status, minor), self._known
+        if status is not self._status or headers[: len(known)] != known:
+            self._keep(status, headers)
+        begin = self._begin
+        for name, value in headers[len(self._known) :]:
+            begin += header_line(name, value)
+        return begin + head_end(framing, minor, keep_alive)
+
+    def _keep(self, status: bytes, headers: Headers) -> None:
+        """Keep the beginning of a head: up to the last headers that differ from those kept, or all of it."""
+        same = 0
+        for known, header in zip(self._known, headers, strict=False):
+            if known != header:
+                break
+            same += 1
+        if status is not self._status or same < len(headers) - _CHANGING_LINES:
+            same = len(headers)
+        lines = [header_line(name, value) for name, value in headers[:same]]
+        while sum(map(len, lines)) > _KNOWN_BYTES:
+            lines.pop()
+        self._status, self._known = status, headers[: len(lines)]
+        self._begin = b"".join((status, *lines))
 
     async def stream(
         self,

@@ -10,7 +10,7 @@ import pytest
 from interlingua.runtime.backends import Instance
 from interlingua.runtime.models import statistics
 from interlingua.runtime.models.model import LocalModel
-from interlingua.runtime.models.statistics import Course, batch_size, count_failure, count_success
+from interlingua.runtime.models.statistics import batch_size, count_failure, count_success
 from interlingua.runtime.models.tensor_version import TensorVersion
 from interlingua.runtime.scheduling.policy import DynamicBatching, Scheduling
 from interlingua.runtime.upstream.model import UpstreamModel
@@ -215,13 +215,13 @@ def test_sizes_without_end_stay_in_the_totals(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(statistics, "MOST_BATCH_SIZES", 3)
     counted = VersionStatistics()
     for size in range(1, 11):
-        count_success(counted, size, Course(0, 1, 2, 3, 4))
+        count_success(counted, size, (0, 1, 2, 3, 4, 0))
         count_failure(counted, size, time.monotonic_ns(), InferenceError(ErrorCode.MODEL_FAILED, ""))
     assert (counted.inference_count, counted.execution_count) == (55, 10)
     assert list(counted.by_batch_size) == [1, 2, 3]
     assert counted.failures == {ErrorCode.MODEL_FAILED: 10}
     assert (sum(counted.latencies.counts), counted.latencies.ns) == (10, 40)
-    count_success(counted, 2, Course(0, 1, 2, 3, 4))
+    count_success(counted, 2, (0, 1, 2, 3, 4, 0))
     assert counted.by_batch_size[2].success == Duration(2, 8)
 
 
@@ -325,7 +325,7 @@ async def test_an_upstream_that_names_no_version_has_version_1() -> None:
 
 def test_counting_costs_microseconds() -> None:
     counted = VersionStatistics()
-    course = Course(0, 1, 2, 3, 4)
+    course = (0, 1, 2, 3, 4, 0)
     began = time.perf_counter()
     for _ in range(20_000):
         count_success(counted, 1, course)

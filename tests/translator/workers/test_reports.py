@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from interlingua.runtime.models.statistics import Course, count_failure, count_success
+from interlingua.runtime.models.statistics import count_failure, count_success
 from interlingua.schemas import Duration, ErrorCode, InferenceError, VersionStatistics
 from interlingua.translator.admin.metrics import Family, Sample
 from interlingua.translator.admin.model_report import ModelReport, VersionReport
@@ -18,13 +18,13 @@ def counted(*milliseconds: int, size: int = 1) -> VersionStatistics:
     found = VersionStatistics()
     for each in milliseconds:
         ns = each * 1_000_000
-        count_success(found, size, Course(0, 1, 2, ns - 1, ns))
+        count_success(found, size, (0, 1, 2, ns - 1, ns, 0))
     return found
 
 
 def test_statistics_of_two_processes_are_those_of_one() -> None:
     one, other, both = counted(1, 20), counted(7, size=4), counted(1, 20)
-    count_success(both, 4, Course(0, 1, 2, 6_999_999, 7_000_000))
+    count_success(both, 4, (0, 1, 2, 6_999_999, 7_000_000, 0))
     for each in (other, both):
         count_failure(each, 1, 0, InferenceError(ErrorCode.UNAVAILABLE, "gone"))
     before = pickle.dumps(other)
