@@ -128,7 +128,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-run: pyproject.toml | $(VENV)/bin/python
-	$(PIP) install --editable '.[onnx]'
+	$(PIP) install --editable '.[onnx,images]'
 	@touch $@
 
 # graphpipe's own pins do not resolve on a current Python; it works without them.

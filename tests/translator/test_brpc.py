@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from argparse import Namespace
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -42,6 +41,7 @@ from interlingua.schemas import (
     Tensor,
 )
 from interlingua.translator.assembly import Assembly, assemble, load_local
+from interlingua.translator.cli import parser
 from interlingua.translator.cli.ask import ask
 from interlingua.translator.config import ConfigError, parse
 from interlingua.translator.daemon import _listen
@@ -265,9 +265,9 @@ async def test_called_from_the_command_line(tmp_path: Path) -> None:
     octets = np.arange(5, dtype=np.uint8)
     np.save(tmp_path / "x.npy", octets)
     async with listening() as (_, server):
-        asked = {"inputs": [f"X=@{tmp_path}/x.npy"], "outputs": None, "timeout_secs": 10.0, "version": ""}
-        there = {"dialect": "octets", "transport": "brpc", "url": str(server.address), "model": "echo"}
-        answer = await ask(Namespace(**there, **asked))
+        there = ["--dialect=octets", "--transport=brpc", f"--url={server.address}", "--model=echo"]
+        asked = [f"--input=X=@{tmp_path}/x.npy", "--timeout-secs=10"]
+        answer = await ask(parser().parse_args(["infer", *there, *asked]))
         assert bytes(answer.outputs[0].data) == octets.tobytes()
 
 

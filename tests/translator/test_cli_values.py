@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,23 @@ import ml_dtypes
 import numpy as np
 import orjson
 import pytest
+from PIL import Image
 
-from interlingua.schemas import Datatype, InferResponse, Tensor
-from interlingua.translator.cli.arguments import RefusedError
-from interlingua.translator.cli.values import as_json, as_text, read_tensor, write_npz
+from interlingua.schemas import Datatype, InferResponse, Tensor, TensorSpec
+from interlingua.translator.cli.arguments import Pixels, RefusedError
+from interlingua.translator.cli.inputs import read_input
+from interlingua.translator.cli.results import write_file
+from interlingua.translator.cli.values import as_json, as_text, write_npz
+
+PIXELS = Pixels()
+
+
+def read_tensor(
+    name: str, text: str, datatype: Datatype | None, *shape: int, pixels: Pixels = PIXELS
+) -> Tensor:
+    """The input of a model that takes ``datatype`` and ``shape``."""
+    spec = None if datatype is None else TensorSpec(name, datatype, shape)
+    return read_input(name, text, spec, pixels)
 
 
 def answer(*tensors: Tensor) -> InferResponse:
@@ -207,26 +221,171 @@ def test_npz_refuses_what_it_would_lose(tmp_path: Path) -> None:
     assert not (tmp_path / "y.npz").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "advice"),
-    [
-        ("x.json", 'JSON goes on the command line: --input X="$(cat {path})"'),
-        ("x.csv", "numpy.save('x.npy', numpy.loadtxt('{path}', delimiter=','))"),
-        ("x.TXT", "numpy.save('x.npy', numpy.loadtxt('{path}'))"),
-        ("x.pgm", "decode the image into the array that the model takes"),
-        ("x.bin", "write it with numpy.save"),
-        ("x", "write it with numpy.save"),
-    ],
-)
-def test_a_file_of_another_kind_is_answered_with_what_to_do(tmp_path: Path, name: str, advice: str) -> None:
+@pytest.mark.parametrize("name", ["x.bin", "x"])
+def test_a_file_of_another_kind_is_answered_with_what_to_do(tmp_path: Path, name: str) -> None:
     """Never with NumPy's own advice, which is to let the file run programs."""
     path = tmp_path / name
     path.write_text("[[1, 2], [3, 4]]")
     with pytest.raises(RefusedError) as raised:
         read_tensor("X", f"@{path}", Datatype.FP32)
     said = str(raised.value)
-    assert said.startswith(f"input 'X': '{path}' is not an .npy file; ") and advice.format(path=path) in said
+    assert (
+        said.startswith(f"input 'X': '{path}' is not an .npy file; ") and "write it with numpy.save" in said
+    )
     assert "pickle" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "datatype", "shape", "expected"),
+    [
+        ("x.json", "[[1, 2], [3, 4]]", Datatype.INT8, (-1, 2), np.array([[1, 2], [3, 4]], "i1")),
+        ("x.csv", "1,2\n3,4.5\n", Datatype.FP32, (-1, 2), np.array([[1, 2], [3, 4.5]], "<f4")),
+        ("x.csv", "a,b\n1,2\n", Datatype.FP64, (-1, 2), np.array([[1, 2]], "<f8")),
+        ("x.csv", "18446744073709551615\r\n1\r\n", Datatype.UINT64, (-1,), np.array([2**64 - 1, 1], "<u8")),
+        ("x.csv", "1\n0\n", Datatype.BOOL, (-1,), np.array([True, False])),
+        ("x.CSV", "1,2\n", None, (), np.array([[1, 2]], "<f8")),
+        ("x.TXT", "1 2\n3 4\n", Datatype.INT32, (-1, 2), np.array([[1, 2], [3, 4]], "<i4")),
+    ],
+)
+def test_files_of_numbers_in_text(
+    tmp_path: Path,
+    name: str,
+    content: str,
+    datatype: Datatype | None,
+    shape: tuple[int, ...],
+    expected: np.ndarray,
+) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    made = read_tensor("x", f"@{tmp_path}/{name}", datatype, *shape)
+    assert (made.shape, made.numpy().dtype) == (expected.shape, expected.dtype)
+    assert made.numpy().tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "datatype", "complaint"),
+    [
+        ("x.json", b"[1,", Datatype.INT8, "input 'x' is not JSON"),
+        ("x.csv", b"1,2\n3\n", Datatype.FP32, "input 'x': rows differ in length"),
+        ("x.csv", b"1,a\n", Datatype.FP32, "input 'x': 'a' is not a number"),
+        ("x.csv", b"1.5\n", Datatype.INT32, "input 'x': 1.5 is not a whole number, as INT32 needs"),
+        ("x.csv", b"2\n", Datatype.BOOL, "input 'x': 2 is neither 0 nor 1"),
+        ("x.csv", b"1e39\n", Datatype.FP32, "out of the range of FP32"),
+        ("x.txt", b"\xff", Datatype.BYTES, "x.txt' is not UTF-8"),
+        ("x.png", b"\x89PNG and no more", Datatype.UINT8, "'x.png' cannot be read as an image"),
+    ],
+)
+def test_files_in_text_that_do_not_fit(
+    tmp_path: Path, name: str, content: bytes, datatype: Datatype, complaint: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RefusedError) as raised:
+        read_tensor("x", f"@{tmp_path}/{name}", datatype, -1, 2)
+    assert complaint in str(raised.value)
+
+
+def test_text_as_an_element(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("two\nlines\n")
+    made = read_tensor("x", f"@{tmp_path}/x.txt", Datatype.BYTES, -1, 1)
+    assert (made.shape, made.elements()) == ((1, 1), [b"two\nlines"])
+    assert read_tensor("x", "Hello, world", Datatype.BYTES, -1).elements() == [b"Hello, world"]
+    (tmp_path / "x.csv").write_text('a,"b,c"\n')
+    assert read_tensor("x", f"@{tmp_path}/x.csv", Datatype.BYTES, -1, 2).elements() == [b"a", b"b,c"]
+
+
+def test_an_array_of_several(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.array([1, 2], "<i4"), y=np.zeros(1))
+    assert read_tensor("x", f"@{tmp_path}/x.npz", Datatype.FP32).numpy().tolist() == [1, 2]
+
+
+RED = np.zeros((2, 5, 3), "u1") + np.array([255, 0, 51], "u1")
+"""Two rows of five pixels."""
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "expected"),
+    [
+        (Datatype.UINT8, (-1, 2, 5, 3), RED[None]),
+        (Datatype.UINT8, (-1, 3, -1, -1), RED.transpose(2, 0, 1)[None]),
+        (Datatype.INT32, (1, -1, -1, 3), RED[None].astype("<i4")),
+        (Datatype.FP32, (3, 2, -1), (RED.transpose(2, 0, 1) / 255).astype("<f4")),
+        (Datatype.FP16, (-1, -1, 3), (RED / 255).astype("<f2")),
+        (None, (), RED),
+    ],
+)
+def test_images(
+    tmp_path: Path, datatype: Datatype | None, shape: tuple[int, ...], expected: np.ndarray
+) -> None:
+    Image.fromarray(RED).save(tmp_path / "x.png")
+    made = read_tensor("x", f"@{tmp_path}/x.png", datatype, *shape, pixels=Pixels(0, 1))
+    assert (made.shape, made.numpy().dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_allclose(made.numpy().astype("f8"), expected.astype("f8"), rtol=1e-3)
+
+
+def test_an_image_gets_the_size_of_the_model(tmp_path: Path) -> None:
+    Image.fromarray(RED).save(tmp_path / "x.bmp")
+    assert read_tensor("x", f"@{tmp_path}/x.bmp", Datatype.UINT8, -1, 3, 8, 9).shape == (1, 3, 8, 9)
+    assert read_tensor("x", f"@{tmp_path}/x.bmp", Datatype.UINT8, -1, 16, 12).shape == (1, 16, 12)
+    assert read_tensor("x", f"@{tmp_path}/x.bmp", Datatype.FP32, -1, 64).shape == (1, 64)
+    with pytest.raises(RefusedError, match="an image does not fit the shape"):
+        read_tensor("x", f"@{tmp_path}/x.bmp", Datatype.UINT8, 5)
+
+
+def test_an_image_of_digits() -> None:
+    """The picture is the array that the training wrote."""
+    examples = Path(__file__).parents[2] / "examples" / "digits"
+    made = read_tensor("image", f"@{examples}/seven.pgm", Datatype.FP32, -1, 64, pixels=Pixels(0, 16))
+    np.testing.assert_allclose(made.numpy(), np.load(examples / "seven.npy"), atol=0.05)
+
+
+def test_an_encoded_image_is_an_element(tmp_path: Path) -> None:
+    Image.fromarray(RED).save(tmp_path / "x.jpg")
+    made = read_tensor("x", f"@{tmp_path}/x.jpg", Datatype.BYTES, -1, 1)
+    assert (made.shape, made.elements()) == ((1, 1), [(tmp_path / "x.jpg").read_bytes()])
+
+
+def test_images_need_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.fromarray(RED).save(tmp_path / "x.png")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(RefusedError, match=r"images need Pillow: pip install 'interlingua\[images\]'"):
+        read_tensor("x", f"@{tmp_path}/x.png", Datatype.UINT8, -1, 3, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (RED, RED),
+        ((RED.transpose(2, 0, 1) / 255).astype("<f4")[None], RED),
+        (np.array([[True, False], [False, True]]), np.array([[255, 0], [0, 255]], "u1")),
+        (np.array([[0, 255.0], [7, 8]], "<f8"), np.array([[0, 255], [7, 8]], "u1")),
+    ],
+)
+def test_a_picture_out(tmp_path: Path, array: np.ndarray, expected: np.ndarray) -> None:
+    write_file(f"{tmp_path}/y.png", answer(tensor(array)))
+    assert np.asarray(Image.open(tmp_path / "y.png")).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "arrays", "complaint"),
+    [
+        ("y.png", [np.zeros(4)], "is no picture"),
+        ("y.png", [np.full((2, 2), 300.0)], "values outside of 0 to 255"),
+        ("y.png", [np.zeros((5, 2, 2))], "has no 1, 3 or 4 channels"),
+        ("y.npy", [np.zeros(1), np.zeros(1)], "choose it with --output"),
+    ],
+)
+def test_outputs_without_that_form(
+    tmp_path: Path, name: str, arrays: list[np.ndarray], complaint: str
+) -> None:
+    with pytest.raises(RefusedError) as raised:
+        write_file(f"{tmp_path}/{name}", answer(*(tensor(each, f"y{at}") for at, each in enumerate(arrays))))
+    assert complaint in str(raised.value)
+
+
+def test_an_array_and_json_out(tmp_path: Path) -> None:
+    write_file(f"{tmp_path}/y.npy", answer(tensor(np.array([1, 2], "<i4"))))
+    assert np.load(tmp_path / "y.npy").tolist() == [1, 2]
+    write_file(f"{tmp_path}/y.json", answer(tensor(np.array([1, 2], "<i4"))))
+    assert orjson.loads((tmp_path / "y.json").read_bytes())["outputs"][0]["data"] == [1, 2]
 
 
 def test_an_array_of_objects_is_refused_in_our_own_words(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import re
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from interlingua.protocols.transport.framed.server import FramedServer
 from interlingua.runtime.repository.files import Loaded
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, ModelMetadata, Tensor
 from interlingua.translator.assembly import Assembly, assemble, load_local
+from interlingua.translator.cli import parser
 from interlingua.translator.cli.ask import ask
 from interlingua.translator.config import ConfigError, parse
 from interlingua.translator.daemon import _listen
@@ -207,9 +207,9 @@ async def test_a_name_has_no_place_there() -> None:
 async def test_called_from_the_command_line(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", VALUES)
     async with listening() as (_, server):
-        asked = {"inputs": [f"=@{tmp_path}/x.npy"], "outputs": ["Y"], "timeout_secs": 10.0, "version": ""}
-        there = {"dialect": "graphpipe", "transport": "tcp", "url": f"tcp://{server.address}", "model": ""}
-        answer = await ask(Namespace(**there, **asked))
+        there = ["--dialect=graphpipe", "--transport=tcp", f"--url=tcp://{server.address}", "--model="]
+        asked = [f"--input==@{tmp_path}/x.npy", "--output=Y", "--timeout-secs=10"]
+        answer = await ask(parser().parse_args(["infer", *there, *asked]))
         assert np.array_equal(answer.outputs[0].numpy(), VALUES)
 
 

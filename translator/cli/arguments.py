@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from math import isfinite
+from typing import NamedTuple
 
 
 class RefusedError(Exception):
     """An argument, or a value, is invalid; the message says why. The exit code is 2."""
+
+
+class Pixels(NamedTuple):
+    """The values of black and of white in a tensor of floats; tensors of integers have 0 to 255."""
+
+    black: float = 0.0
+    white: float = 255.0
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +53,16 @@ def port(text: str) -> int:
     return value
 
 
+def pixels(text: str) -> Pixels:
+    """A range on the command line, such as `0:1`. Raises ``ValueError``."""
+    black, _, white = text.partition(":")
+    found = Pixels(float(black), float(white))
+    if not (isfinite(found.black) and isfinite(found.white)) or found.black == found.white:
+        raise ValueError
+    return found
+
+
 # argparse shows the names of types in its errors
 positive.__name__, not_negative.__name__ = "number above 0", "number of at least 0"
 count.__name__, port.__name__ = "integer of at least 1", "port from 0 to 65533"
+pixels.__name__ = "range such as 0:1"

@@ -63,6 +63,14 @@ def _announce(arguments: argparse.Namespace, file: Path) -> None:
     """Show a person what is about to be served, and how to go on from there."""
     what = "the example model" if arguments.example else arguments.path
     sys.stdout.write(f"Serving {what}. The configuration, until this process ends: {file}\n")
+    if arguments.example and arguments.port != 0:
+        from interlingua.translator.cli.serve_path import example_models
+
+        place = f"{arguments.host or _HOST}:{_PORT if arguments.port is None else arguments.port}"
+        image = example_models().parent / "seven.npy"
+        sys.stdout.write(
+            f"Try it: interlingua infer --url {place} --model digits --input image=@{image} --output label\n"
+        )
     sys.stdout.flush()
 
 

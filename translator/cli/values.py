@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
@@ -19,17 +18,14 @@ from interlingua.schemas.datatypes import datatype_of
 from interlingua.translator.cli.arguments import RefusedError
 
 
-def read_tensor(name: str, text: str, datatype: Datatype | None) -> Tensor:
-    """The tensor of ``text``: ``@file.npy``, or JSON nested as the shape.
+def from_array(name: str, array: NDArray[Any], datatype: Datatype | None) -> Tensor:
+    """The tensor of ``array``, in the model's ``datatype`` if that is known. Raises ``RefusedError``."""
+    return Tensor.from_numpy(name, array if datatype is None else _cast(name, array, datatype), datatype)
 
-    ``datatype`` is the model's, if known; otherwise text becomes BYTES. Raises ``RefusedError``."""
-    if text.startswith("@"):
-        array = _load(name, text[1:])
-        return Tensor.from_numpy(name, array if datatype is None else _cast(name, array, datatype), datatype)
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise RefusedError(f"input '{name}' is neither @file.npy nor JSON: {error}") from error
+
+def from_json(name: str, value: Any, datatype: Datatype | None) -> Tensor:
+    """The tensor of a value of JSON, nested as the shape. ``datatype`` is the model's, if known; otherwise
+    text becomes BYTES. Raises ``RefusedError``."""
     shape = _shape(value)
     flat = _flat(name, value, shape)
     if datatype is None:
@@ -78,42 +74,19 @@ def as_json(response: InferResponse) -> str:
 def write_npz(path: str, response: InferResponse) -> None:
     """Write each output as ``<name>.npy`` of an .npz file (BF16 as two-byte void, BYTES as ``S``). Raises
     ``OSError``, and ``RefusedError`` for BYTES that end in NUL, which ``S`` would drop."""
-    arrays = {tensor.name or str(index): _storable(tensor) for index, tensor in enumerate(response.outputs)}
+    arrays = {tensor.name or str(index): storable(tensor) for index, tensor in enumerate(response.outputs)}
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-_NPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
-"""The magic bytes of NumPy files with one array and with several."""
-
-_CONVERT = "convert it: python -c \"import numpy; numpy.save('x.npy', numpy.loadtxt('{{path}}'{how}))\""
-
-_ADVICE = {
-    ".json": 'JSON goes on the command line: --input {name}="$(cat {path})"',
-    ".csv": _CONVERT.format(how=", delimiter=','"),
-    ".txt": _CONVERT.format(how=""),
-    **dict.fromkeys(
-        (".pgm", ".ppm", ".png", ".jpg", ".jpeg"),
-        "decode the image into the array that the model takes, and numpy.save that",
-    ),
-}
-"""How to convert other files, by suffix."""
-
-
-def _load(name: str, path: str) -> NDArray[Any]:
+def read_npy(name: str, path: str, file: BinaryIO) -> NDArray[Any]:
+    """The array in ``file``, called ``path``. Raises ``RefusedError``."""
     try:
-        with Path(path).open("rb") as file:
-            start = file.read(len(_NPY))
-            if not start.startswith((_NPY, _ZIP)):
-                raise RefusedError(f"input '{name}': '{path}' is not an .npy file; {_advice(name, path)}")
-            if start != _NPY:
-                raise RefusedError(f"input '{name}': '{path}' holds several arrays; give an .npy file")
-            file.seek(0)
-            array: NDArray[Any] = np.load(file, allow_pickle=False)
+        array: NDArray[Any] = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = str(error)
         if "pickle" in reason:
             reason = "it holds Python objects; save an array of numbers or of text"
         raise RefusedError(f"input '{name}': '{path}' cannot be read as .npy: {reason}") from error
@@ -123,11 +96,6 @@ def _load(name: str, path: str) -> NDArray[Any]:
     if datatype_of(array.dtype) is None:
         raise RefusedError(f"input '{name}': no datatype stores the {array.dtype} of '{path}'")
     return array
-
-
-def _advice(name: str, path: str) -> str:
-    advice = _ADVICE.get(Path(path).suffix.lower(), "write it with numpy.save")
-    return advice.format(name=name, path=path)
 
 
 def _cast(name: str, array: NDArray[Any], datatype: Datatype) -> NDArray[Any]:
@@ -232,7 +200,8 @@ def _jsonable(tensor: Tensor) -> Any:
     return array.tolist()
 
 
-def _storable(tensor: Tensor) -> NDArray[Any]:
+def storable(tensor: Tensor) -> NDArray[Any]:
+    """``tensor`` as NumPy's file format stores it. Raises ``RefusedError`` for BYTES that it would change."""
     array = tensor.numpy()
     if tensor.datatype is Datatype.BF16:
         return array.view("V2")
