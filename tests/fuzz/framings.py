@@ -51,7 +51,9 @@ def _cut(data: bytes) -> list[bytes]:
     return [data[start:stop] for start, stop in pairwise(cuts)]
 
 
-def _however_cut(read: Callable[[Iterable[bytes]], _Found]) -> Callable[[bytes], None]:
+def however_cut(read: Callable[[Iterable[bytes]], _Found]) -> Callable[[bytes], None]:
+    """A check that ``read`` finds the same in an input and in its pieces."""
+
     def run(data: bytes) -> None:
         whole, cut = read((data,)), read(_cut(data))
         assert whole == cut, f"{whole}\nin pieces is\n{cut}"
@@ -62,7 +64,8 @@ def _however_cut(read: Callable[[Iterable[bytes]], _Found]) -> Callable[[bytes],
 # --- HTTP/1
 
 
-def _http_requests(pieces: Iterable[bytes]) -> _Found:
+def http_requests(pieces: Iterable[bytes]) -> _Found:
+    """The requests of HTTP/1 in ``pieces``, up to a refusal."""
     reader, found = RequestReader(), []
     try:
         for piece in pieces:
@@ -111,8 +114,8 @@ def _http_reply(streamed: bool) -> Callable[[Iterable[bytes]], _Found]:
 
 
 def _http_replies(data: bytes) -> None:
-    _however_cut(_http_reply(streamed=False))(data)
-    _however_cut(_http_reply(streamed=True))(data)
+    however_cut(_http_reply(streamed=False))(data)
+    however_cut(_http_reply(streamed=True))(data)
 
 
 def _chunks(pieces: Iterable[bytes]) -> _Found:
@@ -132,7 +135,7 @@ def _chunked(data: bytes) -> bytes:
 
 
 def _chunked_body(data: bytes) -> None:
-    _however_cut(_chunks)(data)
+    however_cut(_chunks)(data)
     found = _chunks((data,))
     if found[0] is True:
         assert _chunks((_chunked(found[1]),)) == found
@@ -304,7 +307,7 @@ def _brpc_frames(pieces: Iterable[bytes]) -> _Found:
 
 
 def _brpc(data: bytes) -> None:
-    _however_cut(_brpc_frames)(data)
+    however_cut(_brpc_frames)(data)
     for each in _brpc_frames((data,)):
         if each is FrameError or each[1] is None:
             continue
@@ -401,15 +404,15 @@ def _content_seeds() -> Iterator[bytes]:
 
 
 TARGETS = (
-    Target("http1-request", _however_cut(_http_requests), lambda: _http_messages(0)),
+    Target("http1-request", however_cut(http_requests), lambda: _http_messages(0)),
     Target("http1-reply", _http_replies, lambda: _http_messages(1)),
     Target("http1-chunks", _chunked_body, lambda: (_chunked(b"hello"), b"3;a=b\r\nabc\r\n0\r\nx: y\r\n\r\n")),
-    Target("h2-server", _however_cut(_h2_server), lambda: _h2_seeds(server=True)),
-    Target("h2-client", _however_cut(_h2_client), lambda: _h2_seeds(server=False)),
+    Target("h2-server", however_cut(_h2_server), lambda: _h2_seeds(server=True)),
+    Target("h2-client", however_cut(_h2_client), lambda: _h2_seeds(server=False)),
     Target("hpack", _hpack, _hpack_seeds),
-    Target("grpc-messages", _however_cut(_grpc_messages), _grpc_seeds),
+    Target("grpc-messages", however_cut(_grpc_messages), _grpc_seeds),
     Target("brpc-frames", _brpc, lambda: messages("grps/brpc", "*.?2?")),
-    Target("tcp-frames", _however_cut(_tcp_frames), _tcp_seeds),
+    Target("tcp-frames", however_cut(_tcp_frames), _tcp_seeds),
     Target("proxy-protocol", _proxy_header, _proxy_seeds, 1 << 10),
     Target(
         "forwarded-for",

@@ -37,7 +37,7 @@ def _others() -> Iterator[str]:
 
 def _target(name: str) -> Target:
     """The target of that name, from the first module of the table that has it."""
-    for module in ("framings", "files", "codecs"):
+    for module in ("framings", "http2", "files", "codecs"):
         for target in import_module(f"tests.fuzz.{module}").TARGETS:
             if target.name == name:
                 return target  # type: ignore[no-any-return]

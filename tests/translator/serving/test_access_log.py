@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -334,6 +335,17 @@ async def test_refusals_before_a_handler(tmp_path: Path) -> None:
             assert (record["status"], record["code"], record["transport"]) == (status, code, "http")
             assert record["request"] == " ".join(head.split()[:2]).partition("?")[0]
     assert "s3cr3t" not in (tmp_path / "access.log").read_text()
+
+
+async def test_the_number_of_an_error_leads_to_its_record(tmp_path: Path) -> None:
+    """Errors of trtis have the server's count of requests, which the record has next to the trace id."""
+    async with running(tmp_path / "access.log", "errors", models={"near": IDENTITY}) as near:
+        await near.infer("oip", "http", "near")
+        head = f"POST /api/infer/absent HTTP/1.1\r\ntraceparent: 00-{TRACE}-0123456789abcdef-01"
+        said = await http(near, f'{head}\r\nnv-inferrequest: batch_size: 1 input {{ name: "x" }}')
+        (record,) = await near.new()
+    (number,) = re.findall(rb"NV-Status: .*request_id: ([0-9]+)", said)
+    assert (record["number"], record["trace_id"]) == (int(number), TRACE)
 
 
 async def test_refusals_of_a_transport(tmp_path: Path) -> None:
