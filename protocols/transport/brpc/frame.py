@@ -66,6 +66,11 @@ class Frame:
     payload: memoryview | None
     size: int
 
+    @property
+    def length(self) -> int:
+        """How many bytes it has with its header."""
+        return _HEADER.size + self.size
+
 
 @dataclass(slots=True)
 class Meta:
@@ -107,6 +112,8 @@ class BrpcFrameReader:
         self._large: ReceiveBuffer | None = None
         self._skip = 0
         self._credential = ""
+        self.fed = 0
+        """How many bytes have arrived."""
 
     @property
     def partial(self) -> bool:
@@ -133,10 +140,12 @@ class BrpcFrameReader:
         """``count`` bytes have been written into the space."""
         assert self._large is not None, "there was space"  # noqa: S101
         self._large.filled += count
+        self.fed += count
 
     def feed(self, data: Buffer) -> None:
         """Take what arrived. ``data`` must not change afterwards, unless :meth:`keep` is called first."""
         piece = memoryview(data)
+        self.fed += len(piece)
         if self._skip:
             skipped = min(self._skip, len(piece))
             self._skip -= skipped

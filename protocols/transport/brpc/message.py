@@ -55,3 +55,12 @@ async def inflate(
             return BrpcAnswer(code=BrpcStatus.EREQUEST, text=error.message)
         return unparsable(request)
     return None
+
+
+def too_long(answer: BrpcAnswer, limit: int) -> BrpcAnswer:
+    """What is sent instead of ``answer``, whose message has more than ``limit`` bytes."""
+    size = len(answer.message)
+    text = (
+        f"the answer has {size} bytes, more than the {limit} that max_response_bytes of this listener allows"
+    )
+    return BrpcAnswer(code=BrpcStatus.ERESPONSE, text=text)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -28,7 +27,8 @@ from interlingua.protocols.transport.brpc.frame import (
     write_answer,
     write_error,
 )
-from interlingua.protocols.transport.brpc.message import inflate, unpack
+from interlingua.protocols.transport.brpc.logoff import LogOff, after_reading
+from interlingua.protocols.transport.brpc.message import inflate, too_long, unpack
 from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
@@ -61,13 +61,11 @@ MAX_REQUEST_BYTES = 64 << 20
 IDLE_SECS = 1800.0
 """How long a connection may stay without a frame: the original's."""
 
-_LOGOFF_SECS = 0.1
-"""How long a connection goes on after a call was refused with 2003 in favor of a successor: others may be on
-their way. The original's client calls again once the connection has closed (``Socket::SetLogOff``)."""
-
 MAX_IN_FLIGHT = 256
 """How many calls of one connection are at work before its next ones wait: as many answers may have to be kept
 for a client that does not take them."""
+
+_FAULT = "internal error; the server's log has the details"
 
 _log = logging.getLogger(__name__)
 
@@ -119,6 +117,7 @@ class BrpcServer:
         self.timeouts = timeouts
         self.connections: ConnectionSet[_Connection] = ConnectionSet(load, "brpc")
         self.space = shared_space()
+        self.refuses = False  # calls of new connections, with 2003
 
     @property
     def at_work(self) -> int:
@@ -139,26 +138,32 @@ class BrpcServer:
         return self._listener.address
 
     def retire(self) -> None:
-        """Accept nothing more. Further calls are refused with 2003, which sends clients to a new connection;
-        over HTTP and gRPC see their servers."""
+        """Accept nothing more. Calls that have not begun to arrive are refused with 2003, which sends clients
+        to a new connection; for HTTP and gRPC see their servers."""
         self._listener.retire()
         self.retire_connections()
 
     def retire_connections(self) -> None:
         """The same for the connections alone."""
         self.connections.retire()
+        after_reading(self._log_off)
         self.http.retire()
         self.grpc.retire_connections()
 
     async def stop(self, grace_secs: float) -> int:
-        """Stop; returns how many calls were cut. See ``ConnectionSet.drain``. A call that still arrives is
-        refused with 2003, which sends clients to another server."""
+        """Stop; returns how many calls were cut. See ``ConnectionSet.drain``, and :meth:`retire`."""
         return await self._listener.stop(self.drain(grace_secs))
 
     async def drain(self, grace_secs: float) -> int:
         """The same for the connections alone, whose listener accepts nothing more."""
+        self._log_off()
         draining = self.connections.drain(grace_secs), self.http.stop(grace_secs), self.grpc.drain(grace_secs)
         return sum(await asyncio.gather(*draining))
+
+    def _log_off(self) -> None:
+        self.refuses = True
+        for connection in self.connections.open:
+            connection.logoff.begin()
 
 
 class _Connection(SharedReceiver):
@@ -171,7 +176,7 @@ class _Connection(SharedReceiver):
         self._first: bytes | None = b""
         self._running: dict[asyncio.Task[None], Context] = {}
         self._draining = False
-        self._logoff: asyncio.TimerHandle | None = None
+        self.logoff = LogOff(self._frames, self.drain)
         self._begun = 0  # frames in this turn
         self._reserved = 0  # in the backlog, for what is not decompressed yet
         self._since = 0  # when a large frame began
@@ -195,6 +200,8 @@ class _Connection(SharedReceiver):
         )
         self._held = BodyLoad(server.connections.load)
         server.connections.add(self, transport)
+        if server.refuses:
+            self.logoff.begin()
 
     def data_received(self, data: Buffer) -> None:
         """Read frames, if the first bytes are those of a frame."""
@@ -244,10 +251,10 @@ class _Connection(SharedReceiver):
     # called by the connection set
 
     def drain(self) -> None:
-        """Close as soon as nothing runs."""
+        """Close as soon as nothing runs, and no large call is arriving."""
         self._draining = True
-        if not self._running:
-            self._close()
+        self.logoff.begin()
+        self._close_if_over()
 
     @property
     def unsent(self) -> bool:
@@ -291,11 +298,10 @@ class _Connection(SharedReceiver):
             space = self._frames.space
         except (FrameError, MemoryError) as fault:
             facts = {"address": str(self._server.address), "peer": self._peer, "reason": str(fault)}
-            malformed = isinstance(fault, FrameError)
-            _log.debug(
-                "malformed bRPC, connection closed" if malformed else "no memory for bRPC, connection closed",
-                extra={"facts": facts},
-            )
+            words = "no memory for bRPC, connection closed"
+            if isinstance(fault, FrameError):
+                words = "malformed bRPC, connection closed"
+            _log.debug(words, extra={"facts": facts})
             self._close()  # a frame that is not complete has no number to answer with
             return
         filled = self._frames.filled
@@ -306,6 +312,8 @@ class _Connection(SharedReceiver):
             self._since = time.monotonic_ns()
         self.direct = space
         self.turn.read(accepts)
+        if self._draining:
+            self._close_if_over()
 
     def _begin(self, frame: Frame) -> None:
         meta, payload = frame.meta, frame.payload
@@ -320,7 +328,9 @@ class _Connection(SharedReceiver):
         compression = name_of(meta.compress_type)
         request = BrpcRequest(meta.service or "", meta.method, payload, context, compression, len(payload))
         server = self._server
-        refusal = self._refusal(request) or unpack(request, meta, server.max_request_bytes, server.limits)
+        refusal = self._refusal(request, frame) or unpack(
+            request, meta, server.max_request_bytes, server.limits
+        )
         if refusal is not None:
             self._record(request, refusal)
             self._fail(meta.correlation_id, refusal)
@@ -345,12 +355,10 @@ class _Connection(SharedReceiver):
         refused = RefusedRequest("brpc", name, self._peer, refusal.code, error, request.size)
         self._server.connections.load.record(refused)
 
-    def _refusal(self, request: BrpcRequest) -> BrpcAnswer | None:
+    def _refusal(self, request: BrpcRequest, frame: Frame) -> BrpcAnswer | None:
         """Why a call is not even looked into."""
         server, service, method = self._server, request.service, request.method
-        if server.connections.stopping:
-            if self._logoff is None:
-                self._logoff = self._loop.call_later(_LOGOFF_SECS, self.drain)
+        if server.connections.stopping and self.logoff.refuses(frame):
             return BrpcAnswer(code=BrpcStatus.ELOGOFF, text="Server is stopping")
         if server.max_concurrency is not None and server.at_work >= server.max_concurrency:
             return BrpcAnswer(code=BrpcStatus.ELIMIT, text=full(server.max_concurrency))
@@ -396,20 +404,14 @@ class _Connection(SharedReceiver):
         except Exception:
             method = f"{request.service}/{request.method}"
             _log.exception("unexpected error", extra={"facts": {"method": method}})
-            answer = BrpcAnswer(
-                code=BrpcStatus.EINTERNAL, text="internal error; the server's log has the details"
-            )
-        limit, size = self._server.max_response_bytes, len(answer.message)
-        if limit is not None and size > limit:
-            answer = BrpcAnswer(
-                code=BrpcStatus.ERESPONSE,
-                text=f"the answer has {size} bytes, more than the {limit} that max_response_bytes of this "
-                "listener allows",
-            )
+            answer = BrpcAnswer(b"", BrpcStatus.EINTERNAL, _FAULT)
+        limit = self._server.max_response_bytes
+        if limit is not None and len(answer.message) > limit:
+            answer = too_long(answer, limit)
         if answer.code:
             self._fail(correlation_id, answer)
         else:
-            self._write(write_answer(correlation_id, answer.message, answer.headers))
+            self._batch.write(*write_answer(correlation_id, answer.message, answer.headers))
 
     def _ended(self, size: int, task: asyncio.Task[None]) -> None:
         self._server.connections.in_flight.discard(task)
@@ -419,15 +421,14 @@ class _Connection(SharedReceiver):
         self._backlog.size -= size
         self._idle.heard = self._loop.time()
         self._advance()
-        if self._draining and not self._running:
-            self._close()
 
     def _fail(self, correlation_id: int, answer: BrpcAnswer) -> None:
         text = f"[{self._identity()}][E{answer.code}]{answer.text}"
-        self._write(write_error(correlation_id, answer.code, text, answer.headers))
+        self._batch.write(*write_error(correlation_id, answer.code, text, answer.headers))
 
-    def _write(self, parts: Sequence[Buffer]) -> None:
-        self._batch.write(*parts)
+    def _close_if_over(self) -> None:
+        if not (self._running or self._frames.filled):
+            self._close()
 
     def _close(self) -> None:
         """Close it once everything is sent."""
@@ -435,8 +436,8 @@ class _Connection(SharedReceiver):
         self._stall.close()
 
     def _identity(self) -> str:
-        place = self._transport.get_extra_info("sockname")
-        return disguised(f"{place[0]}:{place[1]}" if isinstance(place, tuple) else str(place))
+        at = self._transport.get_extra_info("sockname")
+        return disguised(f"{at[0]}:{at[1]}" if isinstance(at, tuple) else str(at))
 
     def _state(self) -> str:
         if self._running or not self.turn.reading:
@@ -449,7 +450,6 @@ class _Connection(SharedReceiver):
         """Stop the timers, and leave the connection set."""
         self._idle.cancel()
         self._stall.cancel()
-        if self._logoff is not None:
-            self._logoff.cancel()
+        self.logoff.cancel()
         self._held.release()
         self._server.connections.remove(self, self._transport)

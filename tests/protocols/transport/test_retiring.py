@@ -32,7 +32,7 @@ from tests.protocols.transport.framed.test_server import FramedEcho
 from tests.protocols.transport.h2.peer import ACK, GOAWAY, PING, RawH2, call, frame, message, settings
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho, RawHttp
 from tests.standins.brpc_client import BrpcStandinClient
-from tests.standins.brpc_frames import SERVICE
+from tests.standins.brpc_frames import SERVICE, request_frame
 from tests.standins.framed import FramedClient
 
 REQUEST = b"POST /echo HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nhi"
@@ -100,6 +100,11 @@ async def test_grpc_sends_goaway_once() -> None:
             assert (await client.answer()).body == message(b"z")
 
 
+async def what_has_arrived_is_read() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
 def _brpc(place: Listener) -> BrpcServer:
     return BrpcServer(BrpcEcho(), HttpEcho(), GrpcEcho(), place)
 
@@ -112,12 +117,38 @@ async def test_brpc_refuses_with_logoff(make: Callable[[Listener], Any]) -> None
             assert (await client.call("Predict", b"x")).payload == b"x"
             await new.start()
             old.retire()
+            await what_has_arrived_is_read()
             refused = await client.call("Predict", b"y")
             assert refused.error[0] == 2003
         async with BrpcStandinClient.to(address.host, address.port) as client:
             assert (await client.call("Predict", b"z")).payload == b"z"
         async with RawHttp.to(address) as http:
             assert (await http.post("/echo", b"hi")).status == 200
+
+
+async def test_brpc_calls_that_have_begun_to_arrive_are_answered() -> None:
+    """One is in the socket when the server retires, of another one a part."""
+    async with both(_brpc) as (old, new):
+        address = old.address
+        async with (
+            BrpcStandinClient.to(address.host, address.port) as whole,
+            BrpcStandinClient.to(address.host, address.port) as cut,
+        ):
+            large = request_frame("Predict", bytes(1 << 20), 3)
+            await cut.send(request_frame("Predict", b"x", 2) + large[:-1])
+            assert (await cut.receive()).payload == b"x"
+            await new.start()
+            await whole.send(request_frame("Predict", b"y", 1))
+            old.retire()
+            assert (await whole.receive()).payload == b"y"
+            assert (await whole.call("Predict", b"z")).error[0] == 2003
+            stopping = asyncio.create_task(old.stop(10))
+            await what_has_arrived_is_read()
+            await cut.send(large[-1:] + request_frame("Predict", b"late", 4))
+            answers = {each.correlation_id: each for each in (await cut.receive(), await cut.receive())}
+            assert answers[3].payload == bytes(1 << 20)
+            assert answers[4].error[0] == 2003
+            assert await cut.ended() and await stopping == 0
 
 
 async def test_a_brpc_client_leaves_after_logoff() -> None:
@@ -128,6 +159,7 @@ async def test_a_brpc_client_leaves_after_logoff() -> None:
             assert (await client.send(BrpcRequest(SERVICE, "Predict", b"x"))).message == b"x"
             await new.start()
             old.retire()
+            await what_has_arrived_is_read()
             with pytest.raises(InferenceError, match="Server is stopping"):
                 await client.send(BrpcRequest(SERVICE, "Predict", b"y"))
             assert (await client.send(BrpcRequest(SERVICE, "Predict", b"z"))).message == b"z"
