@@ -148,6 +148,7 @@ async def _serve_models(
 def _show(operators: AdminListener, site: Site, running: RunningServer, reloader: Reloader) -> None:
     """Show operators what runs now."""
     site.sources = running.assembly.sources
+    site.configuration = reloader.configuration
     operators.stalled_after_secs = running.assembly.config.server.stalled_after_secs
     log = running.assembly.service.log
 

@@ -138,8 +138,8 @@ class Tab:
         suffix = path.suffix.removeprefix(".")
         more: dict[str, Any] = {"quality": 82} if suffix == "webp" else {}
         if clip is not None:
-            more["clip"] = {**clip, "scale": 1}
-        found = await self.call("Page.captureScreenshot", format=suffix, captureBeyondViewport=True, **more)
+            more |= {"clip": {**clip, "scale": 1}, "captureBeyondViewport": True}
+        found = await self.call("Page.captureScreenshot", format=suffix, **more)
         path.write_bytes(base64.b64decode(found["data"]))
 
     async def close(self) -> None:

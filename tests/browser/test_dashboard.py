@@ -185,6 +185,20 @@ async def test_mirrors_have_a_histogram_and_examples_with_both_answers(tab: Tab)
     assert cells[2] != cells[3]
 
 
+async def test_the_configuration_that_runs_against_the_file(tab: Tab, daemon: Daemon) -> None:
+    await tab.run("document.querySelector('#configuration').scrollIntoView({behavior: 'instant'})")
+    await tab.until(text("#configuration [role=status]"), lambda found: found.startswith("Loaded from"))
+    path = Path(daemon.process.args[-1])  # type: ignore[index]
+    before = path.read_text()
+    try:
+        path.write_text(before.replace("edge-1", "edge-2"))
+        await tab.run("document.querySelector('#configuration .button').click()")
+        found = await tab.until(texts("#configuration tbody tr > *"), lambda cells: len(cells) == 3)
+        assert found == ["server.name", "edge-1", "edge-2"]
+    finally:
+        path.write_text(before)
+
+
 async def test_the_keyboard_reaches_everything(tab: Tab) -> None:
     await tab.press("Tab")
     assert await tab.run("document.activeElement.textContent") == "Skip to content"

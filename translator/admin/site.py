@@ -6,7 +6,7 @@ models that takes a while, and requests must proceed."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable
@@ -87,6 +87,7 @@ class Site:
     service: Service
     sources: Sources
     watch: ReadinessWatch
+    configuration: Callable[[], Awaitable[Any]] | None = None
     history: History = field(init=False)
     live: Live = field(init=False)
     metrics: MetricsPage = field(init=False)
@@ -106,6 +107,8 @@ class Site:
             "/health/ready": self._ready,
             "/metrics": self.metrics,
         }
+        if self.configuration is not None:
+            pages["/config"] = partial(_report, self.configuration)
         for name, source in self._reports().items():
             pages[f"/{name}"] = partial(_report, source)
         return pages

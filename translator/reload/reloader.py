@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.background_tasks import BackgroundTasks
 from interlingua.translator.config import Config, ConfigError, load
+from interlingua.translator.dashboard import configuration
 from interlingua.translator.reload.differences import Differences, differences, needing_restart
 from interlingua.translator.reload.outcome import ReloadOutcome, ReloadRefusedError
 
@@ -59,6 +60,10 @@ class Reloader:
         outcomes: list[ReloadOutcome] = []
         await asyncio.shield(self._tasks.start(self._reload_into(outcomes)))
         return outcomes[0]
+
+    async def configuration(self) -> dict[str, Any]:
+        """What runs, and how the file differs; see ``translator.dashboard.configuration``."""
+        return await configuration.report(self._path, self._config)
 
     async def stop(self) -> None:
         """Refuse further reloads, and finish the one that runs."""

@@ -12,10 +12,11 @@ from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.listener import Listener
 from interlingua.protocols.transport.listening_socket import ListeningSocket
+from interlingua.protocols.wire import HttpAnswer
 from interlingua.runtime.cpus import available_cpus
 from interlingua.translator.admin.connections import connection_limit
 from interlingua.translator.admin.gate import gate_of
-from interlingua.translator.admin.handler import AdminAction, AdminHandler
+from interlingua.translator.admin.handler import AdminAction, AdminHandler, document
 from interlingua.translator.admin.loading import LOADING_ACTIONS
 from interlingua.translator.compiled import is_compiled
 from interlingua.translator.config.options import Config
@@ -132,6 +133,10 @@ def _sockets(supervisor: Supervisor, operators: _AdminAddress) -> list[Listening
     return supervisor.listening if admin is None else [*supervisor.listening, admin]
 
 
+async def _configuration(reloader: Reloader) -> HttpAnswer:
+    return document(await reloader.configuration())
+
+
 class _AdminAddress:
     """The admin address, if ``config`` has one, with the pages of ``site``."""
 
@@ -161,7 +166,7 @@ class _AdminAddress:
         """Have the pages of a server whose processes have started, and the reload of ``reloader``."""
         if self._server is not None:
             self._site.history.start()
-            self._handler.pages = self._site.pages()
+            self._handler.pages = {**self._site.pages(), "/config": partial(_configuration, reloader)}
             reload = AdminAction(lambda _: reload_page(reloader))
             self._handler.actions = {**self._site.actions(), "/reload": reload}
 

@@ -1,6 +1,7 @@
 // Puts the parts of the page together: events of the server go to each part that shows them.
 
 import { Batches } from "./batches.js";
+import { Configuration } from "./configuration.js";
 import { at, write } from "./dom.js";
 import { Flow } from "./flow.js";
 import { clock } from "./format.js";
@@ -26,6 +27,8 @@ const tables = makeTables((model) => {
   selection.toggle("model", model);
   at("traffic").scrollIntoView();
 });
+
+new Configuration();
 
 const stream = new Stream(
   {

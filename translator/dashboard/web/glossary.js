@@ -37,6 +37,7 @@ export const GLOSSARY = {
   compared: "Copies whose answer was compared.", equal: "Answers that agree within the tolerance.",
   different: "Answers that do not.", dropped: "Requests that were not copied or not compared.",
   difference: "The largest absolute difference of an element, by comparison.",
+  option: "The option, by its path in the file.", loaded: "Its value in the server that runs.", file: "Its value in the file now, which a reload would apply.",
   error: "The text that the client got.", code: "The kind of failure, the same for all dialects.",
   trace: "The trace id of the caller's traceparent, to find the request in a tracing system.", when: "When the request ended.",
 };
