@@ -40,11 +40,13 @@ def execute(self, requests):
 class Printed:
     """A server with its standard output and standard error in files, which it may outlive."""
 
-    def __init__(self, folder: Path, config: str) -> None:
+    def __init__(self, folder: Path, config: str, *arguments: str) -> None:
         (folder / "config.yaml").write_text(config)
-        self.paths = folder / "stdout", folder / "stderr"
+        number = len(list(folder.glob("stdout*")))
+        self.paths = folder / f"stdout{number}", folder / f"stderr{number}"
         with self.paths[0].open("wb") as out, self.paths[1].open("wb") as err:
             command = [sys.executable, "-m", "interlingua", "serve", "-c", str(folder / "config.yaml")]
+            command += arguments
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err)
 
     def lines(self, stream: int = 1) -> list[dict[str, Any]]:
@@ -127,6 +129,46 @@ def test_a_server_that_serves_fails_and_stops(workers: int, tmp_path: Path) -> N
     # the level hides what is of no interest, in all processes
     assert not {"stopping", "stopped"} & {each["event"] for each in server.lines()}
     assert "s3cr3t" not in "".join(path.read_text() for path in server.paths)
+
+
+def infer(address: str, number: int) -> int:
+    """The status of a request to the noisy model, which dies of a negative ``number``."""
+    inputs = [{"name": "IN", "datatype": "INT32", "shape": [1], "data": [number]}]
+    url = f"http://{address}/v2/models/noisy/infer"
+    return requests.post(url, json={"inputs": inputs}, timeout=START_SECS).status_code
+
+
+def test_a_server_that_reloads_and_is_replaced(tmp_path: Path) -> None:
+    """A reload, one that is refused, a model that dies, and a successor that takes over."""
+    stated = config(tmp_path, handover_socket=str(tmp_path / "handover.sock"))
+    server = Printed(tmp_path, yaml.safe_dump(stated))
+    servers = [server]
+    try:
+        address = server.until(event="listening")["address"]
+        server.until(event="serving")
+        admin = server.until(event="admin listening")["address"]
+        for change, status in (({"default_model": "noisy"}, 200), ({"defualt_model": "noisy"}, 422)):
+            (tmp_path / "config.yaml").write_text(yaml.safe_dump({**stated, **change}))
+            assert requests.post(f"http://{admin}/reload", timeout=START_SECS).status_code == status
+        assert "default_model" in str(server.until(event="reload refused"))
+        server.until(event="configuration reloaded")
+        assert infer(address, 1) == 200
+        assert infer(address, -1) >= 500
+        successor = Printed(tmp_path, yaml.safe_dump(stated), "--take-over")
+        servers.append(successor)
+        successor.until(event="serving")
+        assert server.ended() == 0
+        server.until(event="handed over")
+        assert infer(address, 1) == 200
+        successor.process.send_signal(signal.SIGTERM)
+        assert successor.ended() == 0
+    finally:
+        for each in servers:
+            each.process.kill()
+            each.process.wait()
+    for each in servers:
+        assert each.lines()
+        assert "a line" in [line.get("text") for line in each.lines(0)]
 
 
 @pytest.mark.parametrize(
