@@ -25,6 +25,7 @@ from interlingua.translator.cli import (
     replay,
     schema,
     serve,
+    top,
 )
 from interlingua.translator.cli.arguments import RefusedError
 from interlingua.translator.cli.colours import painted
@@ -37,6 +38,7 @@ COMMANDS = {
     "check": check,
     "schema": schema,
     "infer": infer,
+    "top": top,
     "conformance": conformance,
     "replay": replay,
     "convert": convert,

@@ -1,0 +1,102 @@
+"""The tables of ``interlingua top`` as lines of text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from interlingua.translator.cli.colours import Colour, painted
+from interlingua.translator.cli.snapshots import DaemonView
+
+Cell = tuple[str, Colour | None]
+
+_STATES: dict[str, Colour] = {
+    "READY": "green",
+    "in use": "green",
+    "ready": "green",
+    "LOADING": "amber",
+    "UNLOADING": "amber",
+    "not ready": "amber",
+    "UNAVAILABLE": "red",
+    "ejected": "red",
+}
+
+_WIDEST = 40
+"""Longer names are cut, so that numbers stay on the screen."""
+
+
+def table(view: DaemonView) -> Iterator[str]:
+    """Models, then upstream servers and processes, where there are any."""
+    yield from _aligned(
+        ("MODEL", "STATE", "REQ/S", "ERR/S", "P50 MS", "P95 MS", "P99 MS", "QUEUE"),
+        [
+            (
+                _text(row.model),
+                _state(row.state),
+                _number(row.requests_per_sec),
+                _failed(row.failed_per_sec),
+                *(_number(each) for each in (row.p50_ms, row.p95_ms, row.p99_ms)),
+                _text("-" if row.waiting is None else str(row.waiting)),
+            )
+            for row in view.models
+        ],
+    )
+    if view.upstreams:
+        yield ""
+        yield from _aligned(
+            ("UPSTREAM SERVER", "STATE", "REQ/S", "ERR/S", "IN FLIGHT"),
+            [
+                (
+                    _text(f"{row.upstream} {row.server}"),
+                    _state(row.state),
+                    _number(row.requests_per_sec),
+                    _failed(row.failed_per_sec),
+                    _text(str(row.in_flight)),
+                )
+                for row in view.upstreams
+            ],
+        )
+    if view.processes:
+        yield ""
+        yield from _aligned(
+            ("PROCESS", "STATE", "PID", "UP S", "RESTARTS", "CONNECTIONS"),
+            [
+                (
+                    _text(row.process),
+                    _state("ready" if row.ready else "not ready"),
+                    _text(str(row.pid)),
+                    _text(f"{row.uptime_secs:.0f}"),
+                    _text(str(row.restarts)),
+                    _text("-" if row.connections is None else str(row.connections)),
+                )
+                for row in view.processes
+            ],
+        )
+
+
+def _aligned(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+    """The first two columns to the left, numbers to the right."""
+    lines: list[Sequence[Cell]] = [[(head, "bold") for head in heads], *rows]
+    widths = [max(len(line[place][0]) for line in lines) for place in range(len(heads))]
+    for line in lines:
+        cells = []
+        for place, ((text, colour), width) in enumerate(zip(line, widths, strict=True)):
+            padded = text.ljust(width) if place < 2 else text.rjust(width)
+            cells.append(padded if colour is None else painted(padded, colour, sys.stdout))
+        yield "  ".join(cells).rstrip()
+
+
+def _text(text: str) -> Cell:
+    return (text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"), None
+
+
+def _state(state: str) -> Cell:
+    return state, _STATES.get(state)
+
+
+def _number(value: float | None) -> Cell:
+    return ("-" if value is None else f"{value:.1f}" if value >= 10 else f"{value:.2f}"), None
+
+
+def _failed(value: float) -> Cell:
+    return _number(value)[0], "red" if value else None
