@@ -9,9 +9,10 @@ from interlingua.protocols.dialect import Binding, Dialect
 from interlingua.protocols.graphpipe import DIALECT as GRAPHPIPE
 from interlingua.protocols.grps import DIALECT as GRPS
 from interlingua.protocols.oip import DIALECT as OIP
+from interlingua.protocols.tfserving import DIALECT as TFSERVING
 from interlingua.protocols.trtis import DIALECT as TRTIS
 
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (OIP, GRAPHPIPE, TRTIS, GRPS)}
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (OIP, GRAPHPIPE, TRTIS, GRPS, TFSERVING)}
 
 
 def bindings() -> dict[str, Binding]:

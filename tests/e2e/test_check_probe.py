@@ -18,7 +18,7 @@ from interlingua.translator.cli import main
 from tests.e2e.daemon import ROOT, Daemon
 
 KINDS = [(name, over) for name, dialect in DIALECTS.items() for over in sorted(dialect.bindings)]
-NAMES = {"oip": "OIP v2", "trtis": "TRTIS v1", "graphpipe": "GraphPipe", "grps": "grps"}
+NAMES = {name: dialect.manifest.title or name for name, dialect in DIALECTS.items()}
 
 
 @pytest.fixture(scope="module")

@@ -109,6 +109,23 @@ def value_of(value: Any) -> Any:
     return getattr(value, kind) if kind else value
 
 
+class Rows(Model):
+    """A model of version 1: each row as it came, next to its negative if there are ``names``."""
+
+    def __init__(self, name: str, names: tuple[str, ...] = ()) -> None:
+        super().__init__(name)
+        self.names = names
+        self.ready = True
+
+    async def predict(self, payload: Any, *rest: Any, **named: Any) -> dict[str, Any]:
+        if not isinstance(payload, dict):
+            raise TypeError("only version 1 is here")
+        if not self.names:
+            return {"predictions": payload["instances"]}
+        rows = [[row[name] for name in self.names] for row in payload["instances"]]
+        return {"predictions": [dict(zip(("same", "other"), row, strict=True)) for row in rows]}
+
+
 def stay_on_loopback() -> None:
     """Both of KServe's listeners name their address themselves."""
     whole, server = uvicorn.Config.__init__, grpc.aio.server
@@ -137,6 +154,8 @@ def main() -> None:
         Slow("slow", "INT32", [-1, -1]),
         Raises("raises", "INT32", [-1]),
         Parameters("params", "INT32", [-1]),
+        Rows("rows"),
+        Rows("named", ("a", "b")),
         *(Base(f"identity_{name.lower()}", name, [-1]) for name in DATATYPES),
     ]
     ModelServer(http_port=http, grpc_port=rpc, workers=1).start(models)

@@ -24,6 +24,10 @@ WAYS = [
 ]
 
 
+def _over(transport: str) -> str:
+    return ", ".join(name for name, dialect in DIALECTS.items() if transport in dialect.bindings)
+
+
 @pytest.fixture(scope="module")
 def sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the sockets ``http`` and ``grpc`` of a running daemon."""
@@ -33,8 +37,8 @@ def sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         f"""\
 server: {{drain_secs: 0}}
 listeners:
-  - {{listen: "unix:{folder}/http", transport: http}}
-  - {{listen: "unix:{folder}/grpc", transport: grpc}}
+  - {{listen: "unix:{folder}/http", transport: http, dialects: [{_over("http")}]}}
+  - {{listen: "unix:{folder}/grpc", transport: grpc, dialects: [{_over("grpc")}]}}
 models:
   echo:
     backend: identity

@@ -109,7 +109,8 @@ class ListenerOptions(Section):
     """The transport of messages. `any` is http, grpc and brpc on one port: the first bytes of a connection
     decide."""
     dialects: tuple[KnownDialect, ...] = Field(default=None, validate_default=True)
-    """The dialects to speak. The default is every dialect that the transport carries."""
+    """The dialects to speak. The default is every dialect that the transport carries, except those
+    that a listener needs to list."""
     flavors: dict[str, str] = Field(default_factory=lambda: {name: known[0] for name, known in _flavors()})
     """The servers whose quirks to follow, by dialect, where servers of one dialect differ."""
     default_model: KnownModel | None = None

@@ -41,6 +41,10 @@ INCOMPLETE = (
     "request type is not specified",
     "unknown sharedmemorycontrol request type",
     "GPUs not supported",
+    "Missing ModelSpec",
+    "at least one task",
+    "HandleReloadConfigRequest is not supported",
+    "has no explainer",
 )
 """The errors of requests without the members that their endpoint needs, which are read first, and of those that
 no server of ours supports."""

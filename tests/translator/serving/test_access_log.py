@@ -62,11 +62,18 @@ IDENTITY = {"backend": "identity", "signature": {"inputs": TENSORS, "outputs": T
 SIGNATURE = Signature(
     (TensorSpec("x", Datatype.FP32, (-1, -1)),), (TensorSpec("x", Datatype.FP32, (-1, -1)),)
 )
+
+
+def _listener(transport: str, **options: Any) -> dict[str, Any]:
+    dialects = [name for name, dialect in DIALECTS.items() if transport in dialect.bindings]
+    return {"listen": "127.0.0.1:0", "transport": transport, "dialects": dialects, **options}
+
+
 LISTENERS = [
-    {"listen": "127.0.0.1:0", "transport": "http", "default_model": "near", "max_request_bytes": 4096},
-    {"listen": "127.0.0.1:0", "transport": "grpc"},
-    {"listen": "127.0.0.1:0", "transport": "brpc"},
-    {"listen": "127.0.0.1:0", "transport": "tcp", "default_model": "near"},
+    _listener("http", default_model="near", max_request_bytes=4096),
+    _listener("grpc"),
+    _listener("brpc"),
+    _listener("tcp", default_model="near"),
 ]
 WAYS = [
     (dialect.name, binding.transport)

@@ -1,0 +1,176 @@
+"""REST calls to an upstream, and its answers.
+
+Servers of the flavor ``kserve`` get rows, as their models expect them, and describe no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.tfserving.codec import CODE_OF_HTTP_STATUS, NO_MODEL, version_number
+from interlingua.protocols.tfserving.codec_http import decode_response, encode_request, parse_object
+from interlingua.protocols.tfserving.metadata import read_document as read_metadata
+from interlingua.protocols.tfserving.status import read_document as read_states
+from interlingua.protocols.tfserving.status import readiness
+from interlingua.protocols.upstream_reply import read_reply
+from interlingua.protocols.wire import Buffer, HttpCall, HttpReply
+from interlingua.schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    ModelRef,
+    ModelStatus,
+    Readiness,
+    ServerMetadata,
+    Signature,
+    bad_upstream,
+    malformed,
+    unrepresentable,
+)
+
+T = TypeVar("T")
+
+Call = UpstreamCall[HttpCall, HttpReply]
+Form = tuple[str, Signature | None]
+
+_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
+_LONGEST_TEXT = 2000
+"""The limit of an upstream's plain-text error, in characters."""
+
+_NOT_READY = frozenset({404, 503})
+_READY_WORDS = (True, "True", "true")
+"""Older servers of KServe answer with text."""
+
+
+@lru_cache(256)
+def _path(model: str, version: str) -> str:
+    """The path of ``version``, or a label, of ``model``. Raises UNREPRESENTABLE."""
+    try:
+        path = f"/v1/models/{quote(model, safe='')}"
+        if not version:
+            return path
+        if version_number(version) is not None:
+            return f"{path}/versions/{version}"
+        return f"{path}/labels/{quote(version, safe='')}"
+    except UnicodeEncodeError:
+        raise unrepresentable(
+            f"the model name {model!a} or version {version!a} is not Unicode text"
+        ) from None
+
+
+def _checked(reply: HttpReply, read: Callable[..., T], *arguments: Any) -> T:
+    """The result of ``read(*arguments)`` on an answer. Raises the upstream's own error for a status other
+    than 200, BAD_UPSTREAM for an invalid answer."""
+    if reply.status != 200:
+        code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
+        raise InferenceError(code, _error_text(reply))
+    return read_reply(read, *arguments)
+
+
+def _error_text(reply: HttpReply) -> str:
+    try:
+        document = parse_object(reply.body)
+    except InferenceError:
+        words: Any = bytes(reply.body).decode(errors="replace")[:_LONGEST_TEXT].strip()
+    else:
+        words = document.get("error", document.get("detail"))
+    if not isinstance(words, str) or not words:
+        return f"the upstream answered HTTP status {reply.status} and no reason"
+    return words
+
+
+# --- inference
+
+
+def _encode_predict(
+    request: InferRequest, signature: Signature | None, *, by_row: bool
+) -> tuple[HttpCall, Form]:
+    body = encode_request(request, signature, by_row=by_row)
+    path = f"{_path(request.model, request.version)}:predict"
+    return HttpCall("POST", path, headers=_HEADERS, parts=[body]), (request.model, signature)
+
+
+def _decode_predict(form: Form, reply: HttpReply) -> InferResponse:
+    return _checked(reply, decode_response, *form, reply.body)
+
+
+# --- everything else
+
+
+def _get(path: str) -> Callable[[Any, Signature | None], tuple[HttpCall, Any]]:
+    return lambda argument, signature: (HttpCall("GET", path), argument)
+
+
+def _get_of_model(
+    model: ModelRef, signature: Signature | None, suffix: str = ""
+) -> tuple[HttpCall, ModelRef]:
+    return HttpCall("GET", f"{_path(model.name, model.version)}{suffix}"), model
+
+
+def _decode_reachable(form: None, reply: HttpReply) -> Readiness:
+    """A server has no readiness of its own, and any answer but an error of the server shows that it works."""
+    if reply.status < 500:
+        return Readiness(True)
+    return Readiness(False, _error_text(reply))
+
+
+def _decode_live(form: None, reply: HttpReply) -> Readiness:
+    """As :func:`_decode_server`: any other server is not of the dialect."""
+    _decode_server(form, reply)
+    return Readiness(True)
+
+
+def _decode_server(form: None, reply: HttpReply) -> ServerMetadata:
+    """The server by its flavor: KServe's list models, the original refuses a request that names none. Raises
+    BAD_UPSTREAM for any other answer."""
+    if reply.status == 200:
+        read_reply(_read_list, reply.body)
+        return ServerMetadata("kserve", "")
+    if reply.status == 400 and _error_text(reply).startswith(NO_MODEL):
+        return ServerMetadata("tensorflow", "")
+    raise bad_upstream(f"not an answer of this dialect: HTTP status {reply.status}")
+
+
+def _decode_ready(model: ModelRef, reply: HttpReply) -> Readiness:
+    if reply.status in _NOT_READY:
+        return Readiness(False, _error_text(reply))
+    return _checked(reply, _read_ready, model, reply.body)
+
+
+def _read_ready(model: ModelRef, body: Buffer) -> Readiness:
+    document = parse_object(body)
+    if "ready" in document:
+        ready = document["ready"] in _READY_WORDS
+        return Readiness(ready, "" if ready else f"model '{model.name}' is not ready")
+    return readiness(model, read_states(document))
+
+
+def _decode_metadata(model: ModelRef, reply: HttpReply) -> ModelMetadata:
+    return _checked(reply, lambda: read_metadata(model.name, parse_object(reply.body)))
+
+
+def _decode_list(form: None, reply: HttpReply) -> tuple[ModelStatus, ...]:
+    return _checked(reply, _read_list, reply.body)
+
+
+def _read_list(body: Buffer) -> tuple[ModelStatus, ...]:
+    names = parse_object(body).get("models")
+    if type(names) is not list or not all(type(name) is str for name in names):
+        raise malformed("the answer has no list of models")
+    return tuple(map(ModelStatus, names))
+
+
+SERVER_CALL: Call = UpstreamCall(_get("/v1/models"), _decode_server)
+LIVE_CALL: Call = UpstreamCall(_get("/v1/models"), _decode_live)
+REACHABLE_CALL: Call = UpstreamCall(_get("/v1/models"), _decode_reachable)
+LIST_CALL: Call = UpstreamCall(_get("/v1/models"), _decode_list)
+READY_CALL: Call = UpstreamCall(_get_of_model, _decode_ready)
+METADATA_CALL: Call = UpstreamCall(partial(_get_of_model, suffix="/metadata"), _decode_metadata)
+PREDICT_CALL: Call = UpstreamCall(partial(_encode_predict, by_row=False), _decode_predict)
+ROWS_CALL: Call = UpstreamCall(partial(_encode_predict, by_row=True), _decode_predict)
