@@ -17,11 +17,17 @@ MODEL = "identity_fp32"
 OIP_METHOD = "/inference.GRPCInferenceService/ModelInfer"
 TRTIS_METHOD = "/nvidia.inferenceserver.GRPCService/Infer"
 
+
+def over(transport: str) -> list[str]:
+    """Every dialect that ``transport`` carries."""
+    return [name for name, dialect in DIALECTS.items() if transport in dialect.bindings]
+
+
 CONFIG: dict[str, Any] = {
     "server": {"log_format": "json", "drain_secs": 0.0},
     "listeners": [
-        {"listen": "127.0.0.1:0", "transport": "http"},
-        {"listen": "127.0.0.1:0", "transport": "grpc"},
+        {"listen": "127.0.0.1:0", "transport": "http", "dialects": over("http")},
+        {"listen": "127.0.0.1:0", "transport": "grpc", "dialects": over("grpc")},
         {"listen": "127.0.0.1:0", "transport": "tcp", "default_model": MODEL},
     ],
     "models": {

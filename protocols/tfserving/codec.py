@@ -5,7 +5,7 @@ A version is a number, a label any other text: in the IR both are the version of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interlingua.protocols import upstream_reply
@@ -15,7 +15,9 @@ from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     Operation,
+    Tensor,
     invalid_tensor,
+    not_carried,
 )
 from interlingua.schemas.tfserving import MESSAGES
 
@@ -105,6 +107,16 @@ def version_number(version: str) -> int | None:
 def unknown_label(label: str) -> InferenceError:
     """The error of the original server for a label without a version."""
     return invalid_tensor(f"Unrecognized servable version label: {label}")
+
+
+# --- requests
+
+
+def check_names(inputs: Sequence[Tensor]) -> None:
+    """Raise UNREPRESENTABLE for two inputs of one name: the dialect has a map of them."""
+    if len(inputs) > 1 and len({tensor.name for tensor in inputs}) < len(inputs):
+        names = ", ".join(repr(tensor.name) for tensor in inputs)
+        raise not_carried(DIALECT_NAME, f"two inputs of one name: {names}")
 
 
 # --- signatures

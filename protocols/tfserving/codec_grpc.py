@@ -24,7 +24,12 @@ from interlingua.protocols.protobuf_wire import (
 )
 from interlingua.protocols.repeated import LONGEST, MOST
 from interlingua.protocols.repeated_messages import RepeatedMessages
-from interlingua.protocols.tfserving.codec import DEFAULT_SIGNATURE, check_signature_name
+from interlingua.protocols.tfserving.codec import (
+    DEFAULT_SIGNATURE,
+    DIALECT_NAME,
+    check_names,
+    check_signature_name,
+)
 from interlingua.protocols.tfserving.grpc_messages import (
     PREDICTION_SERVICE,
     message_of,
@@ -154,9 +159,10 @@ PREDICT: Action[GrpcAnswer] = Action(Operation.INFER, _encode, _decode)
 def _encode_call(request: InferRequest, signature: Signature | None) -> tuple[GrpcRequest, str]:
     """The call, with every input as bytes. The dialect has no form for "no outputs": a request for none gets
     all. Raises UNREPRESENTABLE, TOO_LARGE."""
+    check_names(request.inputs)
     for output in request.outputs or ():
         if output.classification or output.placement is not None:
-            raise not_carried("tfserving", f"classes or shared memory of requested output '{output.name}'")
+            raise not_carried(DIALECT_NAME, f"classes or shared memory of requested output '{output.name}'")
     outputs = tuple([output.name for output in request.outputs or ()])
     length = len(request.model) + len(request.version) + sum(map(len, outputs))
     write = _requested_spec if length <= LONGEST else _requested_spec.__wrapped__

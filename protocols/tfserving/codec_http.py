@@ -19,7 +19,7 @@ from interlingua.protocols.json_document import (
     parse_json,
     write_json,
 )
-from interlingua.protocols.tfserving.codec import DIALECT_NAME, check_signature_name
+from interlingua.protocols.tfserving.codec import DIALECT_NAME, check_names, check_signature_name
 from interlingua.protocols.tfserving.json_tensors import (
     inferred,
     is_base64,
@@ -196,6 +196,7 @@ def encode_request(request: InferRequest, signature: Signature | None, *, by_row
     """A request by column, which has a form for every shape, or by row. The dialect has no choice of outputs:
     a request for some gets all. Raises UNREPRESENTABLE naming the tensor."""
     inputs = request.inputs
+    check_names(inputs)
     for tensor in inputs:
         _check_shape(tensor, signature)
     if by_row:

@@ -21,6 +21,7 @@ from interlingua.protocols.tfserving.codec import DIALECT_NAME
 from interlingua.protocols.tfserving.tensor_proto import in_memory
 from interlingua.schemas import (
     Datatype,
+    InferenceError,
     Tensor,
     TensorSpec,
     element_count,
@@ -145,6 +146,8 @@ def write_value(tensor: Tensor) -> Any:
     if 0 in shape and prod(shape[: shape.index(0)]) > _MAX_EMPTY:
         raise not_carried(DIALECT_NAME, f"the empty rows of tensor '{tensor.name}' in JSON")
     if tensor.datatype is not Datatype.BYTES:
+        if len(data) != tensor.count * tensor.datatype.itemsize:
+            raise _of_another_size(tensor)
         return json_values(tensor, tokens=True, nested=True)
     return LongStrings(tensor) if len(data) > _LONG_STRINGS else _written(tensor)
 
@@ -183,8 +186,14 @@ class LongRows:
         return [{name: column[row] for name, column in columns.items()} for row in range(self._count)]
 
 
+def _of_another_size(tensor: Tensor) -> InferenceError:
+    return not_carried(DIALECT_NAME, f"data of another size than that of the shape of tensor '{tensor.name}'")
+
+
 def _written(tensor: Tensor) -> Any:
     elements = tensor.elements()
+    if len(elements) != tensor.count:
+        raise _of_another_size(tensor)
     texts = None if tensor.name.endswith(_BYTES_SUFFIX) else _texts(elements)
     if texts is None:
         # exact, where the original server would write invalid JSON

@@ -60,7 +60,7 @@ DEADLINE_SECS = 60.0
 SIZES = (64, 4096, 65_536, 64, 64, 4096, 1 << 20)
 TRANSPORTS = ("http", "grpc", "brpc", "tcp")
 PAIRS = [(name, transport) for name, dialect in DIALECTS.items() for transport in dialect.bindings]
-TEXT, LARGEST_TEXT = ("grps", "http"), 4096
+TEXTS, LARGEST_TEXT = {("grps", "http"), ("tfserving", "http")}, 4096
 """What writes numbers as text, and how many bytes of numbers it gets, so that it does not take all the time."""
 
 SPECS = (TensorSpec("X", Datatype.FP32, (-1, -1)),)
@@ -69,8 +69,14 @@ SIGNATURE = {side: [{"name": "X", "datatype": "FP32", "shape": [-1, -1]}] for si
 
 def listeners(*default_models: str) -> list[dict[str, Any]]:
     """One of each transport; of tcp, where no request names a model, one for each of ``default_models``."""
-    found = [
-        {"listen": "127.0.0.1:0", "transport": transport} for transport in TRANSPORTS if transport != "tcp"
+    found: list[dict[str, Any]] = [
+        {
+            "listen": "127.0.0.1:0",
+            "transport": transport,
+            "dialects": [name for name, over in PAIRS if over == transport],
+        }
+        for transport in TRANSPORTS
+        if transport != "tcp"
     ]
     return found + [
         {"listen": "127.0.0.1:0", "transport": "tcp", "default_model": model} for model in default_models
@@ -118,9 +124,10 @@ class Caller:
         if isinstance(call, HttpCall):
             body = b"".join(call.parts)
             call.path = f"/graphpipe/{model}" if dialect == "graphpipe" else call.path
-            if dialect == "grps":
-                self._echoed = body[body.rindex(b"[") : body.rindex(b"]}]")]
-        self._call, self._client, self._text = call, client, (dialect, transport) == TEXT
+            if (dialect, transport) in TEXTS:
+                start = body.rindex(b"[")
+                self._echoed = body[start : body.index(b"]", start)]
+        self._call, self._client, self._text = call, client, (dialect, transport) in TEXTS
         self.name = f"{dialect} {transport} -> {model}"
 
     async def ask(self) -> None:
@@ -145,7 +152,7 @@ async def soak(daemon: Daemon, config: Path) -> tuple[Samples, Counter[str], Cou
         for place, target in enumerate(PAIRS):
             client = clients[TRANSPORTS.index(transport) + place * (transport == "tcp")]
             size = SIZES[(len(callers) + place) % len(SIZES)]
-            if TEXT in ((dialect, transport), target):
+            if TEXTS & {(dialect, transport), target}:
                 size = min(size, LARGEST_TEXT)
             callers.append(Caller(client, dialect, transport, "-".join(target), size))
     answered: Counter[str] = Counter()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from interlingua.protocols.registry import DIALECTS
 from interlingua.schemas import Datatype
 from tests.e2e.daemon import ROOT, Daemon
 
@@ -45,14 +46,19 @@ def total(folder: Path) -> Path:
     return place.parents[1]
 
 
+def over(transport: str) -> list[str]:
+    """Every dialect that ``transport`` carries."""
+    return [name for name, dialect in DIALECTS.items() if transport in dialect.bindings]
+
+
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The addresses of a daemon, by transport; ``unix`` is GraphPipe alone, ``cpp`` the other grps. Over tcp
     a listener has one model: ``tcp`` has simple, ``tcp_identity_fp32`` that one, and so on."""
     folder: Path = tmp_path_factory.mktemp("conformance")
     listeners = {
-        "http": {"listen": "127.0.0.1:0", "transport": "http"},
-        "grpc": {"listen": "127.0.0.1:0", "transport": "grpc"},
+        "http": {"listen": "127.0.0.1:0", "transport": "http", "dialects": over("http")},
+        "grpc": {"listen": "127.0.0.1:0", "transport": "grpc", "dialects": over("grpc")},
         "brpc": {"listen": "127.0.0.1:0", "transport": "brpc"},
         "tcp": {"listen": "127.0.0.1:0", "transport": "tcp", "default_model": "simple"},
         **{
