@@ -250,6 +250,21 @@ async def test_alpn_and_versions(authority: Authority, own: Issued) -> None:
 
 
 @on_both_loops
+async def test_ciphers(authority: Authority, own: Issued) -> None:
+    """Those of TLS 1.2 that the listener states, and no other."""
+    stated, other = "ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305"
+    async with listening({**files(own), "ciphers": stated}, ("oip", "http")) as [address]:
+        context = ssl.create_default_context(cafile=authority.ca)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        _, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+        assert writer.get_extra_info("cipher")[0] == stated
+        writer.close()
+        context.set_ciphers(other)
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            await asyncio.open_connection(address.host, address.port, ssl=context)
+
+
+@on_both_loops
 async def test_silent_clients_hold_no_handshake(
     authority: Authority, own: Issued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
