@@ -20,8 +20,7 @@ _NEAR = 32
 
 _NAME_WORDS = 2 * (NAMES + _NEAR)
 
-_CLEARED = 512
-"""Words of a page of memory."""
+_PAGE_WORDS = mmap.PAGESIZE // 8
 
 _ORDER = Lock()
 """Its atomic instructions keep a processor from reading the numbers of others before it has written its
@@ -39,6 +38,7 @@ class SharedCounts:
     :func:`page_bytes`."""
 
     def __init__(self, page: mmap.mmap, row: int, rows: int, counts: int, names: int) -> None:
+        self._page = page
         self._words = memoryview(page).cast("Q")
         self._row = row
         self._rows = rows
@@ -58,13 +58,18 @@ class SharedCounts:
 
     def clear(self, row: int) -> None:
         """The process of ``row`` has exited."""
-        begin = row * self._width
-        self._words[begin : begin + self._counts] = memoryview(bytes(8 * self._counts)).cast("Q")
-        for at in range(begin + self._counts, begin + self._width, _CLEARED):
-            # what is not written costs no memory
-            words = self._words[at : min(at + _CLEARED, begin + self._width)]
-            if any(words.tolist()):
-                words[:] = memoryview(bytes(8 * len(words))).cast("Q")
+        begin, end = row * self._width, (row + 1) * self._width
+        first, last = -(-begin // _PAGE_WORDS) * _PAGE_WORDS, end // _PAGE_WORDS * _PAGE_WORDS
+        if first < last:
+            # whole pages are freed, in all processes (madvise(2)): even to read them would cost memory
+            self._page.madvise(mmap.MADV_REMOVE, 8 * first, 8 * (last - first))
+            self._zero(begin, first)
+            self._zero(last, end)
+        else:
+            self._zero(begin, end)
+
+    def _zero(self, begin: int, end: int) -> None:
+        self._words[begin:end] = memoryview(bytes(8 * (end - begin))).cast("Q")
 
 
 class SharedCount:
@@ -100,30 +105,41 @@ class SharedNames:
         self._tables = [(table[: len(table) // 2], table[len(table) // 2 :]) for table in tables]
         self._row = row
 
-    def set(self, name: str, count: int) -> None:
-        """Publish the number of ``name`` in this process; 0 leaves its place to others."""
+    def set(self, name: str, count: int) -> bool:
+        """Publish the number of ``name`` in this process; 0 leaves its place to others. False without a
+        place."""
         digest, begin = _place(name)
         digests, counts = self._tables[self._row]
         near = digests[begin : begin + _NEAR].tolist()
         if digest in near:
             place = begin + near.index(digest)
         else:
+            if not count:
+                return True
             free = counts[begin : begin + _NEAR].tolist()
             if 0 not in free:
-                return
+                return False
             place = begin + free.index(0)
             digests[place] = digest
         counts[place] = count
         with _ORDER:
             pass
+        return True
+
+    def own(self, name: str) -> int:
+        """The number of ``name`` in this process."""
+        digest, begin = _place(name)
+        digests, counts = self._tables[self._row]
+        near = digests[begin : begin + _NEAR].tolist()
+        return counts[begin + near.index(digest)] if digest in near else 0
 
     def total(self, name: str) -> int:
-        return sum(self._numbers(name))
+        return sum(self.numbers(name))
 
     def largest(self, name: str) -> int:
-        return max(self._numbers(name), default=0)
+        return max(self.numbers(name), default=0)
 
-    def _numbers(self, name: str) -> list[int]:
+    def numbers(self, name: str) -> list[int]:
         """The numbers of the processes that have one."""
         digest, begin = _place(name)
         found = []

@@ -58,7 +58,8 @@ class Mirror:
         self._shared = shared
         self._share = options.percent / 100
         self._chance = chance
-        self._sequences: Sequences[Copy] = Sequences(self._ready)
+        sequences = None if shared is None else shared.sequences
+        self._sequences: Sequences[Copy] = Sequences(self._ready, self._drop_sequence, sequences)
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing = False
@@ -74,7 +75,7 @@ class Mirror:
         if request.sequence is None:
             return self._sampled()
         wanted = self._sequences.wants(request, self._sampled)
-        self._drop(self._sequences.overdue(), Dropped.SEQUENCE)
+        self._drop_sequence(self._sequences.overdue())
         return wanted
 
     def on_response(self, observed: Observed) -> None:
@@ -108,7 +109,7 @@ class Mirror:
         if refused is not None:
             self.report.count_dropped(refused)
             if in_sequence:
-                self._drop(self._sequences.lost(number), Dropped.SEQUENCE)
+                self._drop_sequence(self._sequences.lost(number))
             self._release(0, 0)
             return
         self._idle.clear()
@@ -117,7 +118,7 @@ class Mirror:
         if not in_sequence:
             self._ready(copy)
         elif not self._sequences.answered(number, copy):
-            self._drop([copy], Dropped.SEQUENCE)
+            self._drop_sequence([copy])
 
     async def start(self) -> None:
         await self._judge.start()
@@ -134,6 +135,7 @@ class Mirror:
             _log.warning("mirror copies dropped", extra={"facts": facts})
         await self._judge.close()
         self._take_all()
+        self._sequences.close()
         self.report.count_dropped(Dropped.SHUTDOWN, self.report.held)
         self.report.held = self.report.held_bytes = 0
         self._publish()
@@ -193,9 +195,10 @@ class Mirror:
         if not self.report.held:
             self._idle.set()
 
-    def _drop(self, copies: list[Copy], why: Dropped) -> None:
+    def _drop_sequence(self, copies: list[Copy]) -> None:
+        """Drop ``copies``, which follow one that is missing in their sequence."""
         for copy in copies:
-            self.report.count_dropped(why)
+            self.report.count_dropped(Dropped.SEQUENCE)
             self._release(1, copy.nbytes)
 
     # --- copies
@@ -209,7 +212,7 @@ class Mirror:
         self.report.count_dropped(Dropped.ERROR, findings.lost)
         for id_, sound in findings.sequences:
             if not sound:
-                self._drop(self._sequences.broken(id_), Dropped.SEQUENCE)
+                self._drop_sequence(self._sequences.broken(id_))
             self._sequences.done(id_)
         if self.export is not None:
             for trace in findings.traces:

@@ -15,24 +15,32 @@ from dataclasses import dataclass
 from interlingua.protocols.shared_counts import SharedCount, SharedCounts
 from interlingua.runtime.upstream.pool import shared_gate
 from interlingua.runtime.upstream.pool.shared_gate import Doorbells, SharedGate
+from interlingua.translator.mirror import shared_sequences
+from interlingua.translator.mirror.shared_sequences import SharedSequences
 
 SLOTS = 1024
 """Mirrors of one server, with those of earlier configurations whose copies still run."""
 
 _COLUMNS = 2 + shared_gate.COLUMNS
 
-SHAPE = SLOTS * _COLUMNS, 0
-"""How many counts and tables of names each process has."""
+SHAPE = SLOTS * _COLUMNS + 1, shared_sequences.TABLES
+"""How many counts and tables of names each process has. The last count is of exits, in the row of the
+owner, which is the last one."""
+
+
+EXITS = SLOTS * _COLUMNS
+"""The place of the last count."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedMirror:
-    """The part of this process in one mirror: the copies that it holds and their bytes, and the gate of those
-    that it runs."""
+    """The part of this process in one mirror: the copies that it holds and their bytes, the gate of those
+    that it runs, and the sequences."""
 
     held: SharedCount
     nbytes: SharedCount
     gate: SharedGate
+    sequences: SharedSequences
 
     def publish(self, held: int, nbytes: int) -> None:
         """What this process holds."""
@@ -59,7 +67,10 @@ class SharedMirrors:
     def of(self, slot: int) -> SharedMirror:
         first = slot * _COLUMNS
         held, nbytes, running, size, since = map(self._counts.count, range(first, first + _COLUMNS))
-        return SharedMirror(held, nbytes, SharedGate(running, size, since, self._bells))
+        gate = SharedGate(running, size, since, self._bells)
+        tables = [self._counts.names(number) for number in range(shared_sequences.TABLES)]
+        sequences = SharedSequences(slot, tables, self._counts.count(EXITS), self._bells)
+        return SharedMirror(held, nbytes, gate, sequences)
 
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._bells.own)

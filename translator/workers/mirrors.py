@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 from itertools import count
 
+from interlingua.protocols.shared_counts import SharedCounts
 from interlingua.translator.config.options import Config
-from interlingua.translator.mirror.shared import SHAPE, SLOTS
+from interlingua.translator.mirror.shared import EXITS, SHAPE, SLOTS
 from interlingua.translator.workers.limits import CountsOwner
 
 Slots = dict[tuple[str, int], int]
@@ -17,8 +19,11 @@ class MirrorsOwner(CountsOwner):
     served. Raises ``OSError``."""
 
     def __init__(self, front_ends: int, config: Config) -> None:
-        super().__init__("mirrors", 2 * front_ends, *SHAPE)
+        super().__init__("mirrors", 2 * front_ends + 1, *SHAPE)
         self._front_ends = front_ends
+        self._exits = SharedCounts(
+            mmap.mmap(self._page, 0), 2 * front_ends, 2 * front_ends + 1, *SHAPE
+        ).count(EXITS)
         self._next = count()
         self.slots: Slots = {}
         self.slots = self.slots_of(config)
@@ -37,5 +42,6 @@ class MirrorsOwner(CountsOwner):
 
     def exited(self, row: int) -> None:
         """A front end has exited, and with it its mirror process."""
+        self._exits.set(self._exits.total() + 1)
         super().exited(row)
         super().exited(row + self._front_ends)

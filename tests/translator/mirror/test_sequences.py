@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlingua.protocols.shared_counts import SharedCounts, page_bytes
+from interlingua.runtime.upstream.pool.shared_gate import Doorbells
 from interlingua.schemas import Context, InferRequest, Sequence
 from interlingua.translator.mirror import sequences
 from interlingua.translator.mirror.sequences import Sequences
+from interlingua.translator.mirror.shared_sequences import TABLES, SharedSequences
 
 Step = tuple[int, int]
 """The number of a sequence, and of a request in it."""
@@ -16,12 +23,18 @@ Step = tuple[int, int]
 
 class Stage:
     """Sequences of ids 1 to 3, some of which are chosen, whose requests come, are answered and are copied in
-    any order that can be. ``lossy``: copies may be left out, and may come out otherwise."""
+    any order that can be. ``lossy``: copies may be left out, and may come out otherwise. Requests come to any
+    of ``processes``, which share what they have; one process shares nothing."""
 
-    def __init__(self, data: st.DataObject, lossy: bool) -> None:
+    def __init__(self, data: st.DataObject, lossy: bool, processes: Processes | None = None) -> None:
         self.draw = data.draw
         self.lossy = lossy
-        self.tracked: Sequences[int] = Sequences(self.start)
+        self.bells: list[Doorbells] = []
+        self.tracked: list[Sequences[int]] = [Sequences(self.start)]
+        if processes is not None:
+            self.bells, shared = processes.fresh()
+            self.tracked = [Sequences(self.start, self.leave_out, each) for each in shared]
+        self.process: dict[int, int] = {}
         self.lengths: dict[int, int] = {}
         self.ids: dict[int, int] = {}
         self.chosen: dict[int, bool] = {}
@@ -56,7 +69,8 @@ class Stage:
         asked = InferRequest(
             "m", (), sequence=Sequence(id_, place == 0, last), context=Context(request_number=number)
         )
-        if self.tracked.wants(asked, lambda: self.chosen[sequence]):
+        self.process[number] = self.draw(st.integers(0, len(self.tracked) - 1))
+        if self.of(number).wants(asked, lambda: self.chosen[sequence]):
             self.wanted.add(step)
             self.unanswered.append(number)
         self.next_of_id[id_] = None if last else (sequence, place + 1)
@@ -67,19 +81,27 @@ class Stage:
         sequence, _ = self.steps[number]
         if self.lossy and self.draw(st.integers(0, 5)) == 0:
             self.hurt.add(sequence)
-            self.leave_out(self.tracked.lost(number))
-        elif not self.tracked.answered(number, number):
+            self.leave_out(self.of(number).lost(number))
+        elif not self.of(number).answered(number, number):
             self.hurt.add(sequence)
 
     def finish(self) -> None:
         """Some copy is over."""
         id_ = self.draw(st.sampled_from(sorted(self.under_way)))
         number = self.under_way[id_]
+        tracked = self.of(number)
         if self.lossy and self.draw(st.integers(0, 5)) == 0:
             self.hurt.add(self.steps[number][0])
-            self.leave_out(self.tracked.broken(id_))
+            self.leave_out(tracked.broken(id_))
         del self.under_way[id_]
-        self.tracked.done(id_)
+        tracked.done(id_)
+
+    def look(self) -> None:
+        """Some process learns of the others."""
+        self.draw(st.sampled_from(self.bells)).answer()
+
+    def of(self, number: int) -> Sequences[int]:
+        return self.tracked[self.process[number]]
 
     def leave_out(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -90,18 +112,77 @@ class Stage:
         can = (
             [self.ask] * asking + [self.answer] * bool(self.unanswered) + [self.finish] * bool(self.under_way)
         )
+        can += [self.look] * bool(can and self.bells)
         if can:
             self.draw(st.sampled_from(can))()
         return bool(can)
+
+    @property
+    def copied_now(self) -> set[int]:
+        """The ids of which a sequence goes on that is copied."""
+        return {id_ for id_, step in self.next_of_id.items() if step and self.chosen[step[0]]}
+
+    def end(self) -> None:
+        """All that can happen happens."""
+        goes_on = True
+        while goes_on:
+            for each in self.bells:
+                each.answer()
+            goes_on = self.act(asking=False)
+
+
+class Processes:
+    """The memory of three front ends."""
+
+    def __init__(self) -> None:
+        self.rows = 3
+        shape = 1, TABLES
+        page = mmap.mmap(-1, page_bytes(self.rows, *shape))
+        self.counts = [SharedCounts(page, row, self.rows, *shape) for row in range(self.rows)]
+        self.descriptors = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(self.rows)]
+
+    def fresh(self) -> tuple[list[Doorbells], list[SharedSequences]]:
+        """The bells of each and what it shares, without anything from before."""
+        for row in range(self.rows):
+            self.counts[0].clear(row)
+        bells = [Doorbells(self.descriptors, row) for row in range(self.rows)]
+        shared = [
+            SharedSequences(1, [counts.names(table) for table in range(TABLES)], counts.count(0), bell)
+            for counts, bell in zip(self.counts, bells, strict=True)
+        ]
+        return bells, shared
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    found = Processes()
+    yield found
+    for descriptor in found.descriptors:
+        os.close(descriptor)
 
 
 @given(st.data(), st.integers(1, 40), st.booleans())
 def test_whole_or_not_at_all_and_in_order(data: st.DataObject, steps: int, lossy: bool) -> None:
     stage = Stage(data, lossy)
+    check_order(stage, steps)
+    if not lossy:
+        # what is over is forgotten
+        assert set(stage.tracked[0]._lanes) == stage.copied_now
+
+
+@given(data=st.data(), steps=st.integers(1, 40), lossy=st.booleans())
+def test_the_same_of_requests_that_come_to_several_processes(
+    processes: Processes, data: st.DataObject, steps: int, lossy: bool
+) -> None:
+    check_order(Stage(data, lossy, processes), steps)
+
+
+def check_order(stage: Stage, steps: int) -> None:
+    """Have ``steps`` happen, and all that follows."""
+    lossy = stage.lossy
     for _ in range(steps):
         stage.act(asking=True)
-    while stage.act(asking=False):
-        pass
+    stage.end()
     for id_ in (1, 2, 3):
         of_id = [step for step in stage.started if stage.ids[step[0]] == id_]
         assert of_id == sorted(of_id)
@@ -115,11 +196,7 @@ def test_whole_or_not_at_all_and_in_order(data: st.DataObject, steps: int, lossy
             assert started == wanted == (asked if chosen else [])
         elif not chosen:
             assert not wanted
-    if not lossy:
-        # what is over is forgotten
-        open_ = {id_ for id_, step in stage.next_of_id.items() if step and stage.chosen[step[0]]}
-        assert set(stage.tracked._lanes) == open_
-    assert not stage.tracked._chosen
+    assert not any(each._chosen for each in stage.tracked)
 
 
 def requested(id_: int | str, number: int, model: str = "m", *, start: bool = False) -> InferRequest:

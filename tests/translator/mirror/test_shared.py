@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from interlingua.schemas import InferRequest, InferResponse, Sequence
 from interlingua.translator.config import parse
 from interlingua.translator.config.mirror import MirrorOptions
 from interlingua.translator.mirror import Mirror
 from interlingua.translator.mirror.judge import LocalJudge
 from interlingua.translator.mirror.shared import SharedMirrors
 from interlingua.translator.workers.mirrors import MirrorsOwner
-from tests.translator.mirror.mirrored import Model, answered, request, settled, tensor
+from tests.translator.mirror.mirrored import GONE, Model, answered, request, settled, tensor
 
 CONFIG = """
 listeners: [{listen: "127.0.0.1:0", transport: http}]
@@ -121,6 +122,69 @@ async def test_what_an_exited_process_had_is_free(processes: Processes) -> None:
     stuck.open.set()
     for each in (one, other):
         await each.close()
+
+
+def sequence(length: int, id_: int | str = 7) -> list[InferRequest]:
+    places = [Sequence(id_, place == 0, place == length - 1) for place in range(length)]
+    return [request(float(number), sequence=place) for number, place in enumerate(places)]
+
+
+async def test_a_sequence_that_comes_to_both_is_copied_in_order(processes: Processes) -> None:
+    model = Model()
+    mirrors = processes.mirrors(model)
+    for id_ in (7, "seven"):
+        model.asked.clear()
+        steps = sequence(5, id_)
+        looking = [mirrors[place % 2] for place in range(5)]
+        assert all(each.should_observe(step) for each, step in zip(looking, steps, strict=True))
+        for place in (2, 0, 3, 1, 4):  # however the answers come
+            looking[place].on_response(answered(steps[place], tensor(float(place))))
+        for each in mirrors:
+            await settled(each)
+        assert [asked.inputs[0].numpy()[0] for asked in model.asked] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert sum(each.report.counts.equal for each in mirrors) == 10
+    # which the second could not know of the first one
+    assert not mirrors[1].should_observe(request(1.0, sequence=Sequence(7)))
+    for each in mirrors:
+        await each.close()
+
+
+async def test_what_follows_a_failed_copy_is_dropped_in_both(processes: Processes) -> None:
+    model = Model(lambda asked: GONE if len(model.asked) == 2 else InferResponse("other", (tensor(0.0),)))
+    mirrors = processes.mirrors(model)
+    steps = sequence(5)
+    for place, step in enumerate(steps[:4]):
+        assert mirrors[place % 2].should_observe(step)
+        mirrors[place % 2].on_response(answered(step, tensor(0.0)))
+    for each in mirrors:
+        await settled(each)
+    assert len(model.asked) == 2
+    assert sum(each.report.dropped["sequence"] for each in mirrors) == 2
+    assert not any(each.should_observe(steps[4]) for each in mirrors)
+    # the next one of that id is another
+    start, end = sequence(2)
+    assert mirrors[1].should_observe(start)
+    assert mirrors[0].should_observe(end)
+    for each in mirrors:
+        await each.close()
+
+
+async def test_a_sequence_ends_with_a_front_end_that_has_a_part_of_it(processes: Processes) -> None:
+    model = Model()
+    one, other = processes.mirrors(model)
+    steps = sequence(4)
+    assert one.should_observe(steps[0])
+    one.on_response(answered(steps[0], tensor(0.0)))
+    await settled(one)
+    assert other.should_observe(steps[1])
+    assert one.should_observe(steps[2])
+    processes.owner.exited(0)
+    await asyncio.sleep(0.01)
+    other.on_response(answered(steps[1], tensor(1.0)))
+    await settled(other)
+    assert (len(model.asked), other.report.dropped) == (1, {"sequence": 1})
+    assert not other.should_observe(steps[3])
+    await other.close()
 
 
 def test_a_mirror_that_stays_keeps_its_slot() -> None:
