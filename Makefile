@@ -69,7 +69,7 @@ format: $(VENV)/.installed-dev ## sort imports and format
 
 docs: $(VENV)/.installed-docs ## the documentation site in site/, with strict links; follow its tutorial in an empty folder
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
-	TUTORIAL=1 $(BIN)/python -m pytest tests/e2e/test_tutorial.py
+	DOCS=1 $(BIN)/python -m pytest tests/e2e/test_tutorial.py tests/e2e/test_readme.py
 
 schemas: $(VENV)/.installed-dev ## regenerate descriptor sets and the flatc oracle from schemas/
 	$(BIN)/python scripts/compile_schemas.py
