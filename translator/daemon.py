@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import sys
+from dataclasses import dataclass
 from functools import partial
 
 from interlingua.protocols.transport import loop
@@ -20,6 +21,7 @@ from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.cpus import use_cpus
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.offload.pool import OffloadPool
+from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.schemas import LogSettings
 from interlingua.translator.admin.gate import gate_of
 from interlingua.translator.admin.handler import AdminAction
@@ -41,6 +43,7 @@ from interlingua.translator.signals import Signals
 from interlingua.translator.takeover.handover import Handover
 from interlingua.translator.takeover.messages import TakeoverError
 from interlingua.translator.takeover.socket_plan import SocketPlan
+from interlingua.translator.takeover.state import Changes, carry_out, changes_of, models_of
 from interlingua.translator.tuning import tune
 from interlingua.translator.welcome import welcome
 from interlingua.translator.workers.serve import serve_workers, workers_of
@@ -122,6 +125,8 @@ async def _serve_models(
         await asyncio.gather(*(each.start() for each in assembly.mirrors))
         if not signals.first.done():
             state, required = partial(readiness, assembly.service), assembly.service.required
+            clients = ServiceState(running)
+            await clients.carry_out(handover.changes)
             await handover.prepare(state, [name for name in _models(assembly)[1] if name in required])
             running.listening = listening = await _listen(assembly, handover.plan)
             site = assembly.site()
@@ -135,7 +140,8 @@ async def _serve_models(
                 poller.start()
             if assembly.examiner is not None:
                 assembly.examiner.start()
-            await handover.serving(_status(running), signals, partial(_sockets, running, operators), state)
+            sockets = partial(_sockets, running, operators)
+            await handover.serving(_status(running), signals, sockets, state, clients)
             _greet(assembly, listening, operators.address)
             await signals.first
             await reloader.stop()
@@ -184,6 +190,21 @@ async def _listen(assembly: Assembly, plan: SocketPlan | None = None) -> list[Li
     facts_of_models = {"models": len(served), "of": len(served) + len(failed)}
     _log.info("serving", extra={"facts": {**facts_of_models, "compiled": is_compiled()}})
     return listening
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceState:
+    """What clients change in a server of one process; see ``handover.ClientState``."""
+
+    running: RunningServer
+
+    async def changes(self) -> Changes:
+        catalog = self.running.assembly.service.catalog
+        assert isinstance(catalog, ModelCatalog), "it is of this process"  # noqa: S101
+        return [*changes_of(self.running.assembly.service), *models_of(catalog)]
+
+    async def carry_out(self, changes: Changes) -> None:
+        await carry_out(changes, self.running.assembly.service)
 
 
 def _sockets(running: RunningServer, operators: AdminListener) -> list[ListeningSocket]:

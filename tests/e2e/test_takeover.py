@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+import requests
 
 from interlingua.translator.recording.files import RecordingReader
 from tests.chaos import handovers
-from tests.e2e.daemon import WAIT_SECS, Daemon, eventually
+from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon, eventually
 from tests.ports import free_port
 
 SPEC = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
@@ -128,6 +131,53 @@ def test_a_successor_that_fails_changes_nothing(old: Daemon, tmp_path: Path) -> 
 def _broken(folder: Path) -> dict[str, Any]:
     (folder / "broken.onnx").write_bytes(b"this is no model")
     return {"backend": "onnxruntime", "path": str(folder / "broken.onnx")}
+
+
+def test_what_clients_have_changed_moves(tmp_path: Path) -> None:
+    """From one process to several, and back."""
+    memory = Path(f"/dev/shm/interlingua_takeover_{os.getpid()}")
+    memory.write_bytes(bytes(64))
+    models = {"path": str(ROOT / "examples" / "models"), "control": "explicit", "load": ["simple"]}
+    of = partial(config, tmp_path, model_repository=[models])
+    region = {"key": f"/{memory.name}", "byte_size": 32, "offset": 8}
+    first = Daemon.start(tmp_path, of(server={**of()["server"], "workers": 0}))
+    daemons = [first]
+    http = first.addresses[0]
+
+    def call(path: str, body: Any = None, method: str = "POST") -> Any:
+        reply = requests.request(method, f"http://{http}/{path}", json=body, timeout=WAIT_SECS)
+        assert reply.status_code == 200, (path, reply.text)
+        return reply
+
+    def state() -> tuple[Any, ...]:
+        regions = call("v2/systemsharedmemory/status", method="GET").json()
+        ready = [
+            requests.get(f"http://{http}/v2/models/{name}/ready").ok for name in ("simple", "identity_fp32")
+        ]
+        return (
+            regions,
+            requests.get(f"http://{http}/grps/v1/health/ready", timeout=WAIT_SECS).status_code,
+            ready,
+        )
+
+    try:
+        call("v2/systemsharedmemory/region/mine/register", region)
+        call("v2/repository/models/identity_fp32/load")
+        call("v2/repository/models/simple/unload")
+        call("grps/v1/health/offline", method="GET")
+        before = state()
+        assert before[0][0]["name"] == "mine" and before[1] != 200 and before[2] == [False, True]
+        for workers in (2, 0):
+            new = Daemon.begin(tmp_path, of(server={**of()["server"], "workers": workers}), "--take-over")
+            daemons.append(new)
+            new.until("took over")
+            assert daemons[-2].process.wait(WAIT_SECS) == 0
+            assert state() == before
+        assert daemons[-1].stop() == 0
+    finally:
+        memory.unlink()
+        for each in daemons:
+            each.kill()
 
 
 def test_other_addresses_change_with_it(old: Daemon, tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from interlingua.protocols.transport.listening_socket import ListeningSocket
 from interlingua.translator.config.options import Config
@@ -17,11 +18,22 @@ from interlingua.translator.takeover.handover_socket import NAME, HandoverSocket
 from interlingua.translator.takeover.messages import TakeoverError
 from interlingua.translator.takeover.predecessor import Predecessor
 from interlingua.translator.takeover.socket_plan import SocketPlan
+from interlingua.translator.takeover.state import Changes
 
 Readiness = Callable[[], Awaitable[dict[str, Any]]]
 """Whether the server is ready, and all reasons against it."""
 
 _log = logging.getLogger(__name__)
+
+
+class ClientState(Protocol):
+    """What clients change in this server."""
+
+    async def changes(self) -> Changes:
+        """The changes that make another server the same."""
+
+    async def carry_out(self, changes: Changes) -> None:
+        """Change this server so."""
 
 
 class Handover:
@@ -41,6 +53,7 @@ class Handover:
         inherited = [] if self.predecessor is None else self.predecessor.sockets
         self._own = next((each for each in inherited if each.name == NAME), None)
         self.plan = SocketPlan(config, activated, [each for each in inherited if each is not self._own])
+        self.changes: Changes = () if self.predecessor is None else self.predecessor.changes
         self._socket: HandoverSocket | None = None
         self._watchdog: asyncio.Task[None] | None = None
 
@@ -58,17 +71,17 @@ class Handover:
         stop: Signals,
         sockets: Callable[[], Sequence[ListeningSocket]],
         readiness: Readiness,
+        state: ClientState,
         live: Callable[[], bool] = lambda: True,
     ) -> None:
-        """This process accepts: have its predecessor drain, and let a successor stop it. ``live`` as long as
-        the watchdog of systemd may see it."""
+        """This process accepts: have its predecessor drain, and let a successor stop it. ``state`` is what
+        clients change; ``live`` as long as the watchdog of systemd may see it."""
         if self.predecessor is not None:
-            await self.predecessor.release()
+            await state.carry_out(await self.predecessor.release())
             self.plan.close_rest()
         if self._own is not None:
-            self._socket = HandoverSocket(
-                self._own, sockets, lambda: _is_ready(readiness), self.notifier.watchdog_secs, stop.hand_over
-            )
+            ready, secs = partial(_is_ready, readiness), self.notifier.watchdog_secs
+            self._socket = HandoverSocket(self._own, sockets, ready, secs, stop.hand_over, state.changes)
         self.notifier.ready(status)
         self._watchdog = asyncio.create_task(self.notifier.feed_watchdog(live))
 

@@ -20,7 +20,9 @@ from interlingua.translator.takeover.messages import (
     peer_of,
     receive,
     send,
+    send_state,
 )
+from interlingua.translator.takeover.state import Changes, document
 
 NAME = "handover"
 """The name of its own socket among those that are passed."""
@@ -37,9 +39,9 @@ def open_handover_socket(path: str) -> ListeningSocket:
 
 
 class HandoverSocket:
-    """Accepts successors, one at a time, at ``own``. ``sockets`` are passed to them, and whether the server
-    is ready. ``taken`` is called with the process id of one that has begun to accept; call :meth:`release`
-    then. Use on one event loop."""
+    """Accepts successors, one at a time, at ``own``. They get the ``sockets``, whether the server is ready,
+    and the ``changes`` that clients have made. ``taken`` is called with the process id of one that has begun
+    to accept; call :meth:`release` then. Use on one event loop."""
 
     def __init__(
         self,
@@ -48,12 +50,14 @@ class HandoverSocket:
         ready: Callable[[], Awaitable[bool]],
         watchdog_secs: float,
         taken: Callable[[int], None],
+        changes: Callable[[], Awaitable[Changes]],
     ) -> None:
         self._own = own
         self._sockets = sockets
         self._ready = ready
         self._watchdog_secs = watchdog_secs
         self._taken = taken
+        self._changes = changes
         self._loop = asyncio.get_running_loop()
         self._released: asyncio.Future[None] = self._loop.create_future()
         self._task: asyncio.Task[None] | None = None
@@ -116,7 +120,7 @@ class HandoverSocket:
                 await self._next(connection)
                 self._taken(pid)
                 await self._released
-                send(connection, {"released": True})
+                send_state(connection, {"released": True}, document(await self._changes()))
         except (OSError, ValueError, TimeoutError) as error:
             if not self._released.done():
                 for each in passed:
@@ -139,6 +143,7 @@ class HandoverSocket:
         send(connection, {**state, "sockets": described})
         for first in range(0, len(sockets), MAX_DESCRIPTORS):
             send(connection, {}, [each.sock.fileno() for each in sockets[first : first + MAX_DESCRIPTORS]])
+        send_state(connection, {}, document(await self._changes()))
         _log.info("hand-over began", extra={"facts": {"pid": pid, "sockets": len(sockets)}})
         passed = [each for each in sockets if each.removes]
         for each in passed:

@@ -4,8 +4,9 @@
     {"version": 1}          ->
                             <-    {"pid": …, "ready": …, "watchdog_secs": …, "sockets": […]}
                             <-    {}, with descriptors, as often as needed
+                            <-    {}, with the state that clients have made, in memory
     {"serving": true}       ->    after it has begun to accept
-                            <-    {"released": true}, after it has ceased to
+                            <-    {"released": true}, after it has ceased to, and the state as it is then
 
 A daemon that does not hand over sends ``{"refused": reason}``. If the connection ends before ``serving``, the
 daemon goes on as before.
@@ -52,6 +53,23 @@ def receive(sock: socket.socket) -> tuple[Any, list[int]]:
     if not data:
         raise ConnectionResetError("the other process has ended the hand-over")
     return orjson.loads(data), descriptors
+
+
+def send_state(sock: socket.socket, message: Any, state: Any) -> None:
+    """Send ``message``, and ``state``, which may be longer than a message. Raises ``OSError``."""
+    with open(os.memfd_create("state"), "w+b") as memory:
+        memory.write(orjson.dumps(state))
+        memory.seek(0)
+        send(sock, message, [memory.fileno()])
+
+
+def receive_state(sock: socket.socket) -> Any:
+    """The state that :func:`send_state` sends. Raises as :func:`receive`."""
+    _, descriptors = receive(sock)
+    if len(descriptors) != 1:
+        raise ValueError("a state is one descriptor")
+    with open(descriptors[0], "rb") as memory:
+        return orjson.loads(memory.read())
 
 
 def peer_of(sock: socket.socket) -> int:

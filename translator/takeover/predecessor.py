@@ -16,8 +16,10 @@ from interlingua.translator.takeover.messages import (
     TakeoverError,
     peer_of,
     receive,
+    receive_state,
     send,
 )
+from interlingua.translator.takeover.state import Changes, later, read
 
 READY_SECS = 30.0
 """How long the successor of a ready daemon may take to be ready after its models are loaded: upstreams are
@@ -30,7 +32,8 @@ _log = logging.getLogger(__name__)
 
 class Predecessor:
     """The daemon at the unix socket ``path``. ``sockets`` are its listening sockets, from which it goes on to
-    accept until :meth:`release`. Raises ``TakeoverError``."""
+    accept until :meth:`release`; ``changes`` is what clients have changed there. Raises
+    ``TakeoverError``."""
 
     def __init__(self, path: str) -> None:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -45,7 +48,8 @@ class Predecessor:
             if "refused" in found:
                 raise PermissionError(found["refused"])
             self.sockets = self._receive(found["sockets"])
-        except (OSError, ValueError) as error:
+            self.changes: Changes = read(receive_state(self._sock))
+        except (OSError, ValueError, KeyError, TypeError) as error:
             self._sock.close()
             reason = getattr(error, "strerror", None) or error
             raise TakeoverError(f"the daemon at {path} cannot be taken over: {reason}") from error
@@ -83,13 +87,16 @@ class Predecessor:
                 raise TakeoverError(f"not ready, which the daemon {self.pid} is: {reasons}")
             await asyncio.sleep(_AGAIN_SECS)
 
-    async def release(self) -> None:
-        """Have it accept nothing more, drain and exit: this process accepts. Returns when it has replied."""
+    async def release(self) -> Changes:
+        """Have it accept nothing more, drain and exit: this process accepts. Returns what clients have
+        changed there in the meantime."""
+        changed: Changes = ()
         facts: dict[str, object] = {"pid": self.pid}
         try:
             send(self._sock, {"serving": True})
-            await asyncio.to_thread(receive, self._sock)
-        except (OSError, ValueError) as error:
+            now = read(await asyncio.to_thread(receive_state, self._sock))
+            changed = later(self.changes, now)
+        except (OSError, ValueError, KeyError, TypeError) as error:
             facts["reason"] = str(error)
             _log.warning("hand-over unconfirmed", extra={"facts": facts})
         else:
@@ -98,3 +105,4 @@ class Predecessor:
             self._sock.close()
             for each, removes in zip(self.sockets, self._removes, strict=True):
                 each.removes = removes
+        return changed

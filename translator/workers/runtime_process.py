@@ -19,6 +19,7 @@ from interlingua.translator.logs import setup as logs
 from interlingua.translator.serving.settings import LogBook
 from interlingua.translator.serving.totals import upstream_counts
 from interlingua.translator.serving.trends import Trends
+from interlingua.translator.takeover.state import models_of
 from interlingua.translator.workers import child
 from interlingua.translator.workers.child import Child
 from interlingua.translator.workers.children import ChildReloads, RunningModels, RuntimeSuccession
@@ -57,6 +58,7 @@ async def _run(supervisor: Child) -> None:
         supervisor.handle("channel", lambda _, descriptors: hub.connect(Ends(*descriptors)))
         trends = Trends()
         supervisor.handle("report", lambda kind, _: _report(kind, running.models, trends))
+        supervisor.handle("changed models", lambda *_: models_of(running.models.catalog))
         log = LogBook(logs.settings(config.server.log_level), logs.apply)
         supervisor.handle("log", lambda settings, _: log.change(settings))
         reloads = ChildReloads(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 
 from interlingua.protocols.transport.address import parse_address
@@ -14,6 +15,7 @@ from interlingua.protocols.transport.listener import Listener
 from interlingua.protocols.transport.listening_socket import ListeningSocket
 from interlingua.protocols.wire import HttpAnswer
 from interlingua.runtime.cpus import available_cpus
+from interlingua.schemas import Operation
 from interlingua.translator.admin.connections import connection_limit
 from interlingua.translator.admin.gate import gate_of
 from interlingua.translator.admin.handler import AdminAction, AdminHandler, document
@@ -25,9 +27,11 @@ from interlingua.translator.recording.begin import begin_recordings
 from interlingua.translator.reload.differences import binds_itself
 from interlingua.translator.reload.page import reload_page
 from interlingua.translator.reload.reloader import Reloader
+from interlingua.translator.serving.operations import EVERY_DIALECT
 from interlingua.translator.signals import Signals
 from interlingua.translator.takeover.handover import Handover
 from interlingua.translator.takeover.socket_plan import SocketPlan
+from interlingua.translator.takeover.state import MODELS, MOVING, Changes, offline_in
 from interlingua.translator.workers.group import GroupSuccession
 from interlingua.translator.workers.site import SupervisorSite
 from interlingua.translator.workers.supervisor import StartupError, Supervisor
@@ -66,7 +70,10 @@ async def serve_workers(config: Config, path: str, stop: Signals, handover: Hand
         try:
             if handover.predecessor is None:
                 begin_recordings(config)
+            state = GroupState(supervisor)
+            state.begin(handover.changes)
             await supervisor.start(plan)
+            await state.carry_out([each for each in handover.changes if each.operation in MODELS])
             await handover.prepare(site.readiness, _failed(config, supervisor))
             operators.show(reloader)
             await operators.open()
@@ -76,7 +83,7 @@ async def serve_workers(config: Config, path: str, stop: Signals, handover: Hand
             reloader.applied.append(lambda: operators.show(reloader))
             reloader.watchers.append(lambda begins: handover.reloading(begins, status))
             sockets = partial(_sockets, supervisor, operators)
-            await handover.serving(status, stop, sockets, site.readiness, site.live)
+            await handover.serving(status, stop, sockets, site.readiness, state, site.live)
             stop.reload = reloader.signalled
             await stop.first
             await reloader.stop()
@@ -87,6 +94,33 @@ async def serve_workers(config: Config, path: str, stop: Signals, handover: Hand
             cut = await supervisor.stop(grace, stop.second)
         if cut:
             _log.warning("requests cut at shutdown", extra={"facts": {"count": cut}})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """What clients change in a server of several processes; see ``handover.ClientState``."""
+
+    supervisor: Supervisor
+
+    def begin(self, changes: Changes) -> None:
+        """Have the processes that start carry ``changes`` out, except for models."""
+        for each in changes:
+            if each.operation not in MODELS:
+                self.supervisor.changes.add(each)
+
+    async def changes(self) -> Changes:
+        log, started_offline = self.supervisor.changes, self.supervisor.config.server.start_offline
+        made = [each for each in log.changes if each.operation in MOVING]
+        if not any(each.operation is Operation.SET_ONLINE for each in made):
+            made = [*offline_in((EVERY_DIALECT,) if started_offline else ()), *made]
+        return made + (await self.supervisor.runtime.ask("changed models") or [])
+
+    async def carry_out(self, changes: Changes) -> None:
+        for each in changes:
+            if each.operation in MODELS:
+                await self.supervisor.front_ends[0].repeat(each)
+            else:
+                await self.supervisor.share(None, each)
 
 
 def _failed(config: Config, supervisor: Supervisor) -> list[str]:

@@ -15,6 +15,7 @@ import pytest
 
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.listening_socket import ListeningSocket
+from interlingua.translator.serving.changes import StateChange
 from interlingua.translator.takeover import messages
 from interlingua.translator.takeover.handover_socket import HandoverSocket, open_handover_socket
 from interlingua.translator.takeover.messages import TakeoverError
@@ -44,7 +45,10 @@ async def daemon(folder: Path, *addresses: str) -> AsyncIterator[Daemon]:
     async def ready() -> bool:
         return True
 
-    handover = HandoverSocket(open_handover_socket(path), lambda: sockets, ready, 1.5, taken.append)
+    async def nothing() -> list[StateChange]:
+        return []
+
+    handover = HandoverSocket(open_handover_socket(path), lambda: sockets, ready, 1.5, taken.append, nothing)
     try:
         yield Daemon(path, handover, sockets, taken)
     finally:
