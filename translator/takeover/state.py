@@ -36,7 +36,7 @@ def changes_of(service: Service) -> list[StateChange]:
 
 def models_of(catalog: ModelCatalog) -> list[StateChange]:
     """The loads and unloads that make another catalog what ``catalog`` is. A model that a client has loaded
-    with its own configuration or files is left out: the client has to load it again."""
+    with its own configuration or files is omitted: the client has to load it again."""
     found: list[StateChange] = []
     for name in catalog.names():
         home = catalog.repositories.controlled_home(name)
