@@ -25,11 +25,13 @@ def welcome(
     failed: Collection[str] = (),
 ) -> str:
     """The text for a terminal. ``operators`` is the address of the admin pages. The commands name the default
-    model, one of the configuration or one of the served ``models``, and none that ``failed`` to load."""
+    model, one of the configuration or one of the served ``models``, and none that ``failed`` to load. An
+    address of several transports has one command per dialect, and later addresses do not repeat it."""
     lines = [f"{config.server.name} is {serving(models, failed)}."]
     if failed:
         lines.append(f"  not loaded: {', '.join(sorted(failed))}")
     python = _python()
+    shared: set[str] = set()
     for options, address in listening:
         default = options.default_model or config.default_model
         model = _first((*((default,) if default else ()), *config.models, *models), failed)
@@ -41,10 +43,12 @@ def welcome(
             line = DIALECTS[dialect].manifest.examples.get(place, "")
             # a message over tcp names no model: the default one answers
             unanswered = default in failed if transport == "tcp" else not model and "{model}" in line
-            if line and not unanswered:
+            if line and not unanswered and dialect not in shared:
                 lines.append(
                     "      " + line.format(python=python, url=address, path=address.path, model=model)
                 )
+            if options.transport == "any":
+                shared.add(dialect)
     if operators is not None:
         lines.append(f"  {'operators':10} http  {operators}")
         if not operators.path:

@@ -125,6 +125,17 @@ def test_the_lines_ask_for_a_model_that_is_there(tmp_path: Path) -> None:
     )
 
 
+def test_one_line_for_each_dialect_of_a_shared_address() -> None:
+    config = parse('{listeners: [{listen: ":0", transport: any}, {listen: "[::1]:0", transport: grpc}]}')
+    ports = (Address("127.0.0.1", 8000), Address("127.0.0.1", 8001))
+    shown = welcome(config, list(zip(config.listeners, ports, strict=True)), None, ["one"])
+    assert "python" not in shown
+    spoken = config.listeners[0].dialects
+    assert shown.count("curl") == len(spoken)
+    assert all(f"  {name:10} http  127.0.0.1:8000\n      curl -s " in shown for name in spoken)
+    assert "  oip        grpc  127.0.0.1:8000\n" in shown and "  oip        grpc  127.0.0.1:8001\n" in shown
+
+
 def test_the_interpreter_is_named_as_a_shell_finds_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -42,7 +42,7 @@ from interlingua.translator.cli.inputs import read_inputs
 from interlingua.translator.cli.values import signature_in
 from interlingua.translator.config.bindings import binding_of
 from interlingua.translator.config.wording import unknown
-from interlingua.translator.probe.conversation import detect
+from interlingua.translator.probe.recognition import recognize
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +159,11 @@ async def _binding(arguments: argparse.Namespace) -> Binding:
     if reason := await unreachable(place.address, arguments.timeout_secs):
         text = f"the upstream at {url} cannot be reached: {reason}"
         raise InferenceError(ErrorCode.UNAVAILABLE, text)
-    for binding in await detect(place, arguments.timeout_secs, arguments.model):
-        if dialect in (None, binding.dialect) and transport in (None, binding.transport):
-            return binding
+    found = await recognize(
+        url, arguments.timeout_secs, dialect=dialect, transport=transport, model=arguments.model
+    )
+    if found is not None:
+        return found
     raise InferenceError(
         ErrorCode.BAD_UPSTREAM, f"no known dialect is recognized at {url}: state --dialect and --transport"
     )

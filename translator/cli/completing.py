@@ -21,7 +21,8 @@ SERVER = "127.0.0.1:8000"
 CONFIGURATIONS = ("interlingua.yaml", "config.yaml", "bridge.yaml")
 """Where they come from if no server answers, in the current folder."""
 
-_TIMEOUT_SECS = 0.5
+_TIMEOUT_SECS = 1.0
+"""For each call; where no server listens, the answer is immediate."""
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
@@ -57,15 +58,19 @@ async def _served(url: str, dialect: str | None, transport: str | None) -> list[
     from interlingua.protocols.transport.address import parse_url
     from interlingua.schemas import Operation
     from interlingua.translator.config.bindings import binding_of
-    from interlingua.translator.probe.conversation import Conversation, detect
+    from interlingua.translator.probe.conversation import Conversation
+    from interlingua.translator.probe.recognition import recognize
 
+    listing = Operation.REPOSITORY_INDEX
     if dialect and transport:
-        found = [binding_of(dialect, transport)]
+        binding = binding_of(dialect, transport)
     else:
-        found = list(await detect(parse_url(url, transport or "http"), _TIMEOUT_SECS))
-    [binding, *_] = [each for each in found if Operation.REPOSITORY_INDEX in each.calls]
+        found = await recognize(url, _TIMEOUT_SECS, dialect=dialect, transport=transport, operation=listing)
+        if found is None:
+            raise LookupError(url)
+        binding = found
     async with Conversation(parse_url(url, binding.transport), binding, _TIMEOUT_SECS) as server:
-        return [each.name for each in await server.ask(Operation.REPOSITORY_INDEX)]
+        return [each.name for each in await server.ask(listing)]
 
 
 def _configured() -> list[str]:

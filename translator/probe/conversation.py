@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any, Self
 
 from interlingua.protocols.dialect import Binding
@@ -118,7 +119,11 @@ class Conversation:
         return await self._client.send(request)
 
 
-async def detect(url: Url, timeout_secs: float, model: str = "") -> tuple[Binding, ...]:
+async def detect(
+    url: Url, timeout_secs: float, model: str = "", candidates: Sequence[Binding] = ()
+) -> tuple[Binding, ...]:
+    """Those of the ``candidates``, by default all bindings, that the server at ``url`` speaks."""
+
     async def speaks(binding: Binding) -> bool:
         async with Conversation(url, binding, timeout_secs) as server:
             try:
@@ -127,6 +132,6 @@ async def detect(url: Url, timeout_secs: float, model: str = "") -> tuple[Bindin
                 return False
             return True
 
-    candidates = known()
+    candidates = candidates or known()
     answers = await asyncio.gather(*map(speaks, candidates))
     return tuple(binding for binding, spoken in zip(candidates, answers, strict=True) if spoken)

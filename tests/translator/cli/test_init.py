@@ -65,9 +65,11 @@ def test_the_bridges_of_the_page(name: str, tmp_path: Path, capsys: pytest.Captu
     assert ours.admin == theirs.admin
 
 
-@pytest.mark.parametrize("server", server_names())
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_bridge_is_accepted(
+@pytest.mark.parametrize(
+    ("dialect", "server"),
+    [*((name, "oip/grpc") for name in DIALECTS), *(("oip", name) for name in server_names())],
+)
+def test_every_dialect_and_server_is_accepted(
     dialect: str, server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [f"--from={dialect}", f"--to={server}", "--url=unix:s.sock", "--model=a model"]
