@@ -14,9 +14,13 @@ _LARGEST = frozenset(
     {
         "interlingua_build_info",
         "interlingua_draining",
+        "interlingua_mirror_output_max_absolute_error",
+        "interlingua_mirror_output_max_relative_error",
         "interlingua_model_ready",
         "interlingua_models_known",
         "interlingua_models_ready",
+        "interlingua_shared_memory_bytes",
+        "interlingua_shared_memory_regions",
         "interlingua_upstream_server_ejected",
         "nv_cpu_memory_total_bytes",
         "nv_cpu_memory_used_bytes",

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from interlingua.translator import mirror
+from interlingua.translator.admin import overview
 from interlingua.translator.admin.metrics import Family, Sample
+from interlingua.translator.mirror import MirrorReport, OutputReport
 from interlingua.translator.workers.merged import merged
 
 
@@ -41,6 +48,35 @@ def test_a_fact_that_several_see_counts_once() -> None:
 
     found = values({"one": of(1, 0), "other": of(0, 1)})
     assert found == {("interlingua_online", "", ()): 0, ("interlingua_draining", "", ()): 1}
+
+
+def test_regions_that_all_front_ends_have_count_once() -> None:
+    status = [SimpleNamespace(byte_size=size) for size in (100, 28)]
+    access = SimpleNamespace(recorded=0, dropped=0, suppressed=0)
+    service: Any = SimpleNamespace(
+        shared_memory=SimpleNamespace(status=lambda: status), access=access, draining=False, offline=False
+    )
+
+    async def of() -> list[Family]:
+        return list(overview.families(service))
+
+    one, other = asyncio.run(of()), asyncio.run(of())
+    found = values({"one": one, "other": other})
+    assert found["interlingua_shared_memory_regions", "", ()] == 2
+    assert found["interlingua_shared_memory_bytes", "", ()] == 128
+
+
+def test_the_largest_errors_of_a_mirror_do_not_add_up() -> None:
+    def of(absolute: float, relative: float) -> list[Family]:
+        report = MirrorReport("route", "other", 100.0, 0.0, 0.0)
+        report.counts.outputs["y"] = OutputReport(compared=1, max_absolute=absolute, max_relative=relative)
+        return list(mirror.families([report]))
+
+    found = values({"one": of(0.5, 0.25), "other": of(0.125, 0.75)})
+    labels = (("mirror", "route"), ("to", "other"), ("output", "y"))
+    assert found["interlingua_mirror_output_max_absolute_error", "", labels] == 0.5
+    assert found["interlingua_mirror_output_max_relative_error", "", labels] == 0.75
+    assert found["interlingua_mirror_outputs_total", "", labels] == 2
 
 
 def test_metrics_of_a_process_keep_its_name() -> None:
