@@ -23,7 +23,8 @@ from typing import Any
 import yaml
 
 from benchmarks import processes
-from benchmarks.cases import CASES, CONFIG, MODEL, OIP_METHOD, Case
+from benchmarks.cases import CASES, CONFIG, MODEL, Case, over
+from benchmarks.tfserving import GRPC, REST
 from benchmarks.wire import Http1, Http2, Wire
 from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.grpc.server import GrpcServer
@@ -55,6 +56,8 @@ WALKS = (
     Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 79),
     Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 102, "grpc"),
     Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 77, "http"),
+    Walk("TF Serving gRPC to a local model", GRPC, 78),
+    Walk("TF Serving REST to a local model", REST, 95),
     Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 136, "http"),
 )
 
@@ -99,7 +102,7 @@ async def _walk(walk: Walk, config: dict[str, Any], counting: _Counting) -> Call
     bound = await server.start()
     try:
         request, _ = walk.case.request()
-        wire = Http2(OIP_METHOD, request) if listener.transport == "grpc" else Http1(request)
+        wire = Http2(walk.case.method, request) if listener.transport == "grpc" else Http1(request)
         return await _drive(wire, bound, counting)
     finally:
         await server.stop(0)
@@ -134,7 +137,8 @@ async def _drive(wire: Wire, address: Address, counting: _Counting) -> Calls:
 
 def count(walk: Walk) -> Calls:
     """The calls of one ``walk``."""
-    listeners = [{"listen": "127.0.0.1:0", "transport": walk.case.transport}]
+    transport = walk.case.transport
+    listeners = [{"listen": "127.0.0.1:0", "transport": transport, "dialects": over(transport)}]
     config = {**CONFIG, "listeners": listeners}
     with tempfile.TemporaryDirectory() as folder:
         if not walk.upstream:

@@ -130,6 +130,13 @@ def _trtis_grpc(size: int) -> tuple[bytes, bytes]:
     return bytes(call.whole), payload
 
 
+def tfserving_grpc(size: int) -> tuple[bytes, bytes]:
+    """A PredictRequest, with its tensor as bytes."""
+    request, payload = _infer(size)
+    call, _ = DIALECTS["tfserving"].bindings["grpc"].calls[Operation.INFER].encode(request, _SIGNATURE)
+    return bytes(call.whole), payload
+
+
 _HTTP_SIZES = ((64, 1000, 1.5), (64 << 10, 300, 1.5), (4 << 20, 30, 0.8))
 _TRTIS_SIZES = ((64, 1000, 1.7), (64 << 10, 300, 1.7), (4 << 20, 30, 0.8))
 """Over HTTP version 1 says everything twice, in headers of text and in the body: it may cost more."""

@@ -89,6 +89,17 @@ def floor(kind: str) -> Iterator[Server]:
 
 
 @contextmanager
+def peer(module: str, transport: str) -> Iterator[Server]:
+    """The server of another project that ``module`` starts."""
+    with _process("-m", module, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        if not address:
+            raise RuntimeError(f"{module} did not start")
+        yield Server(process.pid, {transport: address})
+
+
+@contextmanager
 def relay(module: str, transport: str, upstream: str) -> Iterator[Server]:
     """The server of that module of ``benchmarks.bridging``, in front of ``upstream``."""
     with _process("-m", f"benchmarks.bridging.{module}", upstream, stdout=subprocess.PIPE) as process:
