@@ -40,7 +40,9 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Collector
         environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         over_grpc = stack.enter_context(grpc_collector())
         over_grpc.spans = found.spans
-        far = Daemon.start(folder_in(folder, "far"), far_config(over_grpc, "grpc"))
+        # a front end is forked, and has a channel of grpcio
+        served = {**far_config(over_grpc, "grpc"), "server": {"workers": 1}}
+        far = Daemon.start(folder_in(folder, "far"), served)
         near = Daemon.start(folder_in(folder, "near"), near_config(found, far, token))
         try:
             yield found, near
