@@ -7,6 +7,13 @@ from interlingua.protocols.transport.address import parse_url
 from interlingua.schemas import Operation
 from interlingua.translator.probe.conversation import detect, known
 
+PATIENCE_SECS = 5.0
+"""The most that a call waits for a server that does not react to another dialect."""
+
+_GROUPS = (("grpc",), ("http",), ("brpc", "tcp"))
+"""Transports in the order of trial. Over HTTP a server logs the path that shows whether it answers
+everything. The last ones send no line, for whose end a server of HTTP may wait."""
+
 
 async def recognize(
     url: str,
@@ -28,10 +35,10 @@ async def recognize(
         and operation in each.calls
         and _fits(url, each)
     ]
-    # over HTTP a server logs the path that shows whether it answers everything
-    for over_http in (False, True):
-        candidates = [each for each in possible if (each.transport == "http") == over_http]
-        if candidates and (found := await detect(place, timeout_secs, model, candidates)):
+    patience = min(timeout_secs, PATIENCE_SECS)
+    for group in _GROUPS:
+        candidates = [each for each in possible if each.transport in group]
+        if candidates and (found := await detect(place, patience, model, candidates)):
             return found[0]
     return None
 
