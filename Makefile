@@ -101,6 +101,7 @@ bench: $(VENV)/.installed-dev ## CPU per request vs. bare servers, batching vs. 
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 	TRITON_ENVIRONMENT=$(wildcard $(TRITON)) MLSERVER_ENVIRONMENT=$(wildcard $(MLSERVER)) \
 	$(BIN)/python -m benchmarks.batching $(BENCH_ARGS)
+	MLSERVER_ENVIRONMENT=$(wildcard $(MLSERVER)) $(BIN)/python -m benchmarks.tabular $(BENCH_ARGS)
 
 hostile: $(VENV)/.installed-dev ## attacks beside an honest client, both engines and nghttpd (HOSTILE_ARGS=--quick)
 	$(BIN)/python -m benchmarks.hostile $(HOSTILE_ARGS)
@@ -182,7 +183,9 @@ $(TRITON)/.installed:
 
 $(MLSERVER)/.installed:
 	$(PYTHON) -m venv $(MLSERVER)
-	$(MLSERVER)/bin/python -m pip install --quiet --disable-pip-version-check mlserver==1.7.1 onnxruntime
+	$(MLSERVER)/bin/python -m pip install --quiet --disable-pip-version-check mlserver==1.7.1 mlserver-sklearn==1.7.1 \
+		mlserver-lightgbm==1.7.1 onnxruntime $$(grep -E '^(scikit-learn|lightgbm|xgboost-cpu)==' constraints.txt)
+	$(MLSERVER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps mlserver-xgboost==1.7.1
 	@touch $@
 
 # An old wheel of tritonclient contains the program; it requires the system library libb64-0d, and the CUDA runtime

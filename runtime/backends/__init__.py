@@ -53,9 +53,11 @@ class Instance(Protocol):
 
 class TableInstance(Instance, Protocol):
     """An instance whose files declare no names and datatypes of inputs. ``leeway`` is what its signature
-    leaves open; ``default_outputs`` are those of a request that names none."""
+    leaves open; ``default_outputs`` are those of a request that names none. ``holds_lock``: a run holds
+    Python's global lock most of the time, so that it holds the event loop up from another thread, too."""
 
     leeway: Leeway
+    holds_lock: bool
     default_outputs: tuple[str, ...]
 
     def unified(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

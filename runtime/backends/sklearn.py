@@ -18,6 +18,7 @@ import skops.io
 import threadpoolctl
 from skops.io.exceptions import UntrustedTypesFoundException
 
+from interlingua.runtime.backends.sklearn_checks import checks_once, recognize_arrays, without_check
 from interlingua.runtime.backends.sklearn_file import PERMISSION, SKOPS, examine
 from interlingua.runtime.backends.tables import Estimator, EstimatorInstance, load_table, run_threads
 from interlingua.runtime.cpus import EngineThreads
@@ -35,6 +36,10 @@ _BOUNDED = {
 """The modules of scikit-learn whose models compute as many steps for one row as for another. Others may
 iterate until they converge, and other packages may do anything."""
 
+_OPENMP = threadpoolctl.ThreadpoolController().select(user_api="openmp")
+_thread = threading.local()
+
+recognize_arrays()
 # what this warns of is our contract: the columns of an array are in the order of the features
 warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
 
@@ -47,6 +52,8 @@ def load(path: Path, config: ModelConfig) -> EstimatorInstance:
     functions = {name: getattr(model, name) for name in _FUNCTIONS if hasattr(model, name)}
     if not functions:
         raise LoadError(f"{path}: is a {type(model).__name__}, which has none of {', '.join(_FUNCTIONS)}")
+    if checks_once(_parts(model)):
+        functions = {name: without_check(function) for name, function in functions.items()}
     threads = run_threads(config)
     _bound_jobs(model, threads)
     if EngineThreads.count:
@@ -61,6 +68,7 @@ def load(path: Path, config: ModelConfig) -> EstimatorInstance:
         () if isinstance(classes, list) else tuple(str(each) for each in classes),
         frames=True,
         bounded=_is_bounded(model),
+        holds_lock=True,
         prepare=_openmp_limit(threads),
     )
     return load_table(path, config, estimator)
@@ -68,12 +76,9 @@ def load(path: Path, config: ModelConfig) -> EstimatorInstance:
 
 def _loaded(path: Path, trusted: bool) -> Any:
     try:
-        with warnings.catch_warnings():
-            # of a file of another version of scikit-learn
-            warnings.simplefilter("ignore")
-            if path.suffix != SKOPS:
-                return joblib.load(path)
-            return skops.io.load(path, trusted=skops.io.get_untrusted_types(file=path) if trusted else [])
+        if path.suffix != SKOPS:
+            return joblib.load(path)
+        return skops.io.load(path, trusted=skops.io.get_untrusted_types(file=path) if trusted else [])
     except UntrustedTypesFoundException as error:
         types = ", ".join(skops.io.get_untrusted_types(file=path))
         raise LoadError(f"{path}: has types that skops does not trust: {types}; {PERMISSION}") from error
@@ -96,24 +101,25 @@ def _bound_jobs(model: Any, threads: int) -> None:
 
 def _is_bounded(model: Any) -> bool:
     """Whether all parts of ``model`` are of modules whose runs the shapes of inputs bound."""
+    names = [type(part).__module__.split(".") for part in _parts(model)]
+    if not all(name[0] == "sklearn" and name[1] in _BOUNDED for name in names):
+        return False
+    return all(getattr(part, "n_jobs", None) in (None, 1) for part in _parts(model))
+
+
+def _parts(model: Any) -> list[Any]:
+    """``model`` and the models that it is made of."""
     parameters = model.get_params() if hasattr(model, "get_params") else {}
-    parts = [model, *(part for part in parameters.values() if hasattr(part, "get_params"))]
-    names = [type(part).__module__.split(".") for part in parts]
-    jobs = (count for name, count in parameters.items() if name.split("__")[-1] == "n_jobs")
-    return all(name[0] == "sklearn" and name[1] in _BOUNDED for name in names) and all(
-        count in (None, 1) for count in jobs
-    )
+    return [model, *(part for part in parameters.values() if hasattr(part, "get_params"))]
 
 
 def _openmp_limit(threads: int) -> Callable[[], None]:
     """Bounds OpenMP in the calling thread, each of which has a limit of its own (OpenMP 5.2, section 2.1, ICV
-    nthreads-var), at its first run."""
-    controller = threadpoolctl.ThreadpoolController().select(user_api="openmp")
-    limited = threading.local()
+    nthreads-var)."""
 
     def limit() -> None:
-        if getattr(limited, "threads", None) != threads:
-            controller.limit(limits=threads)
-            limited.threads = threads
+        if getattr(_thread, "openmp", None) != threads:
+            _OPENMP.limit(limits=threads)
+            _thread.openmp = threads
 
     return limit

@@ -57,7 +57,8 @@ class Estimator:
     as many rows; the first one is the default of requests. ``features`` is the number of columns, -1 if
     unknown; ``names`` are theirs, if known; ``classes`` the labels of the columns of outputs with one per
     class. ``frames``: it can take a DataFrame of pandas. ``narrow``: FP32 columns give the same answers as
-    FP64 columns of the same values. ``bounded`` as in ``Instance``. ``prepare`` is called before each run.
+    FP64 columns of the same values. ``bounded`` as in ``Instance``, ``holds_lock`` as in
+    ``TableInstance``. ``prepare`` is called before each run, in its thread.
     """
 
     engine: str
@@ -68,6 +69,7 @@ class Estimator:
     frames: bool = False
     narrow: bool = False
     bounded: bool = False
+    holds_lock: bool = False
     prepare: Callable[[], None] | None = None
 
 
@@ -94,6 +96,7 @@ class EstimatorInstance:
         specs = tuple(output.spec for output in outputs)
         self.signature = Signature(inputs, specs, UNLIMITED_BATCH_SIZE)
         self.bounded = estimator.bounded and all(spec.datatype is not Datatype.BYTES for spec in inputs)
+        self.holds_lock = estimator.holds_lock
         self.leeway = NO_LEEWAY
         self.default_outputs = tuple(
             output.spec.name for output in outputs if output.function == outputs[0].function

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from interlingua.runtime.backends import Instance
+from interlingua.runtime.backends import Instance, TableInstance
 from interlingua.runtime.model_config.config import UNLIMITED_BATCH_SIZE
 from interlingua.runtime.models.deadline import cancelled, seconds_left, too_late
 from interlingua.runtime.models.inline_runs import InlineRuns, shapes_of
@@ -30,7 +30,6 @@ from interlingua.schemas import (
     NO_LEEWAY,
     InferenceError,
     InferRequest,
-    Leeway,
     Readiness,
     Signature,
     Tensor,
@@ -40,7 +39,9 @@ from interlingua.schemas import (
 Timed = tuple[tuple[Tensor, ...], int, int]
 """The outputs of a run, and the ``time.monotonic_ns()`` of its start and end."""
 
-Unify = Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]
+_HELD = 4
+"""A run that holds Python's global lock may be on the event loop up to so many times the limit: elsewhere the
+loop would wait for the lock, for up to 5 ms at a time, and then switch threads too."""
 
 _READY = Readiness(True)
 
@@ -54,9 +55,8 @@ class TensorVersion(Version):
     """``instances`` is the number of concurrent runs; 0 runs on the event loop itself, without a queue.
     ``run`` wraps the instance's own if clients see other shapes. ``scheduling`` states the queue; with
     batches or sequences there is a ``scheduler``, otherwise requests wait for ``threads``. ``inline`` has the
-    runs that may be on the event loop nevertheless, None for none: states of a sequence may grow. ``leeway``
-    and ``default_outputs`` as in ``RequestCheck``; ``unify`` prepares inputs that the leeway admits, so that
-    requests share batches."""
+    runs that may be on the event loop nevertheless, None for none: states of a sequence may grow. ``table``
+    is the instance if it is one, ``default_outputs`` are those of a request that names none."""
 
     def __init__(
         self,
@@ -67,9 +67,8 @@ class TensorVersion(Version):
         instances: int,
         run: Run | None = None,
         scheduling: Scheduling | None = None,
-        leeway: Leeway = NO_LEEWAY,
+        table: TableInstance | None = None,
         default_outputs: tuple[str, ...] = (),
-        unify: Unify | None = None,
     ) -> None:
         scheduling = scheduling or Scheduling()
         self.number = str(number)
@@ -78,13 +77,15 @@ class TensorVersion(Version):
         self.instance = instance
         self.signature = signature
         self.statistics = VersionStatistics()
+        leeway = NO_LEEWAY if table is None else table.leeway
         self.check = RequestCheck(model, signature, leeway, default_outputs).check
         self._run = run or instance.run
         self.inline: InlineRuns | None = None
         if instance.bounded and instances and scheduling.limits.inline_run_us and not scheduling.sequences:
-            self.inline = InlineRuns(self._run, scheduling.limits.inline_run_us)
+            held = _HELD if table is not None and table.holds_lock else 1
+            self.inline = InlineRuns(self._run, scheduling.limits.inline_run_us * held)
             self._run = self.inline.in_thread
-        self._unify = unify
+        self._unify = table.unified if table is not None and leeway.names else None
         self._instances = instances
         self._in_threads: set[Future[Timed]] = set()
         # without a stated batch size the first dimension may be any other

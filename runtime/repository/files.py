@@ -44,7 +44,7 @@ from interlingua.runtime.repository.model_folders import model_folder, model_fol
 from interlingua.runtime.repository.snapshot import Origin, snapshot
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
 from interlingua.runtime.target import Target, Version
-from interlingua.schemas import NO_LEEWAY, Parameter, Signature
+from interlingua.schemas import Parameter, Signature
 
 State = Literal["loading", "ready", "failed"]
 
@@ -328,26 +328,16 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
     run = None
     if config.input_reshapes or config.output_reshapes:
         run = reshaped(instance.run, config.input_reshapes, config.output_reshapes)
-    leeway, default_outputs, unify = NO_LEEWAY, config.default_outputs, None
-    if backend.tables:
-        table = cast(TableInstance, loaded)
-        leeway, unify = table.leeway, table.unified if table.leeway.names else None
-        default_outputs = default_outputs or (() if config.outputs else table.default_outputs)
+    table = cast(TableInstance, loaded) if backend.tables else None
+    default_outputs = config.default_outputs
+    if table is not None and not (default_outputs or config.outputs):
+        default_outputs = table.default_outputs
     if not signature.output_names.keys() >= set(default_outputs):
         raise LoadError(
             f"{file}: predict_fn '{default_outputs[0]}' is not one of {', '.join(signature.output_names)}"
         )
     return TensorVersion(
-        config.name,
-        number,
-        instance,
-        signature,
-        config.instances,
-        run,
-        scheduling,
-        leeway,
-        default_outputs,
-        unify,
+        config.name, number, instance, signature, config.instances, run, scheduling, table, default_outputs
     )
 
 

