@@ -1,6 +1,6 @@
 """Shortens what scikit-learn checks before it computes, which takes longer than a small model.
 
-No answer and no refusal differs: a check is left out where its result is known. A call of
+No answer and no refusal differs: a check is omitted where its result is known. A call of
 ``LogisticRegression.predict`` with one row takes a third less.
 """
 
@@ -24,8 +24,9 @@ models check what these return."""
 
 
 def checks_once(parts: list[Any]) -> bool:
-    """Whether the model with ``parts``, itself first, checks nothing but its input for finite numbers."""
-    return len(parts) == 1 and type(parts[0]).__module__.split(".")[:2][-1] in _CHECKED_ONCE
+    """Whether the model with ``parts``, itself first, checks only its input for finite numbers."""
+    package, _, module = type(parts[0]).__module__.partition(".")
+    return len(parts) == 1 and package == "sklearn" and module.split(".")[0] in _CHECKED_ONCE
 
 
 def without_check(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -53,7 +54,7 @@ def _is_finite(table: Any) -> bool:
 
 
 def recognize_arrays() -> None:
-    """Have narwhals, which scikit-learn asks from 1.9 on, see at once that an array is no table of another
+    """Have narwhals, which scikit-learn calls from 1.9 on, see at once that an array is no table of another
     library."""
     try:
         dependencies = importlib.import_module("narwhals.stable.v2.dependencies")

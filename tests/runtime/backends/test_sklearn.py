@@ -304,7 +304,7 @@ def test_requests_with_other_names_and_datatypes_may_share_a_batch(tmp_path: Pat
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300, 1e39, -1e39, 1e38, 1.0])
 @pytest.mark.parametrize("name", ["logistic", "forest", "histogram", "pipeline", "two classes", "objects"])
 def test_what_the_library_checks_is_what_it_refuses(tmp_path: Path, name: str, value: float) -> None:
-    """Some models leave out checks whose result is known; the thread checks again afterwards."""
+    """Some models omit checks whose result is known; the thread checks again afterwards."""
     model = MODELS[name]
     instance, simple = loaded(tmp_path, model), loaded(tmp_path / "simple", MODELS["logistic"])
     for place in (0, 3):
