@@ -40,8 +40,8 @@ Timed = tuple[tuple[Tensor, ...], int, int]
 """The outputs of a run, and the ``time.monotonic_ns()`` of its start and end."""
 
 _HELD = 4
-"""A run that holds Python's global lock may be on the event loop up to so many times the limit. If it were in a
-thread, the loop would wait for the lock, for up to 5 ms at a time."""
+"""A run that holds Python's global lock may be on the event loop up to so many times the limit. If it
+were in a thread, the loop would wait for the lock, for up to 5 ms at a time."""
 
 _READY = Readiness(True)
 
