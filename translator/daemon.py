@@ -12,6 +12,7 @@ import logging
 import sys
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from interlingua.protocols.transport import loop
 from interlingua.protocols.transport.address import Address, parse_address
@@ -32,6 +33,7 @@ from interlingua.translator.admin.site import Site
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.compiled import is_compiled
 from interlingua.translator.config.options import Config
+from interlingua.translator.dashboard.trial import Trial, run, trial_action
 from interlingua.translator.listening import Listening, listening_of, stopped, tls_of
 from interlingua.translator.logs import setup as logs
 from interlingua.translator.progress import LoadingProgress
@@ -161,7 +163,14 @@ def _show(operators: AdminListener, site: Site, running: RunningServer, reloader
     async def change(settings: LogSettings) -> None:
         log.change(settings)
 
-    actions = {"/reload": AdminAction(lambda _: reload_page(reloader)), "/logging": log_level_action(change)}
+    async def infer(trial: Trial) -> dict[str, Any]:
+        return await run(trial, running.assembly.config, running.listening)
+
+    actions = {
+        "/reload": AdminAction(lambda _: reload_page(reloader)),
+        "/logging": log_level_action(change),
+        "/try": trial_action(infer),
+    }
     operators.show(site, actions)
 
 

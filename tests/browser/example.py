@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ SIGNATURE = {
     "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
 }
 
+
+PICTURE = {
+    "inputs": [{"name": "image", "datatype": "FP32", "shape": [-1, 3, 32, 32]}],
+    "outputs": [{"name": "picture", "datatype": "FP32", "shape": [-1, 3, 32, 32]}],
+}
 
 BATCHING = """
 backend: "identity" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 3000 }
@@ -62,6 +68,7 @@ def config(folder: Path, workers: int = 0, models: int = 0) -> dict[str, Any]:
             "detector-fp16": {"backend": "onnxruntime", "path": str(write_half(folder / "half.onnx"))},
             "embedder": {"upstream": "gpu-pool", "remote_model": "ranker", "signature": SIGNATURE},
             HOSTILE: identity,
+            "painter": {"backend": "identity", "signature": PICTURE},
             **{f"model-{number:04d}": identity for number in range(models)},
         },
         "routes": [
@@ -107,4 +114,6 @@ class Traffic:
         data = [random.gauss(0, 1) for _ in range(rows * columns)]
         tensor = {"name": "x", "datatype": "FP32", "shape": [rows, columns], "data": data}
         headers = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
-        session.post(f"{self._url}/v2/models/{model}/infer", json={"inputs": [tensor]}, headers=headers)
+        # this machine may be busy for longer than a connection stays open
+        with suppress(requests.ConnectionError):
+            session.post(f"{self._url}/v2/models/{model}/infer", json={"inputs": [tensor]}, headers=headers)

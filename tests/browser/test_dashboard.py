@@ -138,7 +138,7 @@ async def test_the_address_has_the_selection(tab: Tab, daemon: Daemon) -> None:
 
 
 async def test_a_thousand_models_sort_and_filter(tab: Tab) -> None:
-    total = MODELS + 5
+    total = MODELS + 6
     assert await tab.run(text("#models .tools p")) == f"{total:,} of {total:,}"
     assert len(await tab.run(texts("#models tbody tr"))) == 100
     await tab.type("#models input", "model-0042")
@@ -197,6 +197,60 @@ async def test_the_configuration_that_runs_against_the_file(tab: Tab, daemon: Da
         assert found == ["server.name", "edge-1", "edge-2"]
     finally:
         path.write_text(before)
+
+
+async def chosen(tab: Tab, model: str) -> None:
+    await tab.run(
+        f"(() => {{ const i = document.querySelector('#trial-model'); i.value = {model!r};"
+        "i.dispatchEvent(new Event('change')); })()"
+    )
+    await tab.until("document.querySelector('#trial .primary').disabled === false")
+
+
+async def test_the_form_sends_numbers_in_any_dialect(tab: Tab) -> None:
+    options = await tab.run(texts("#trial-listener option"))
+    assert len(options) == 7
+    for place, dialect in enumerate(("oip", "graphpipe")):
+        assert options[place].startswith(f"{dialect} over http, 127.0.0.1:")
+    grpc = next(place for place, option in enumerate(options) if option.startswith("trtis over grpc"))
+    await tab.run(f"document.querySelector('#trial-listener').selectedIndex = {grpc}")
+    await chosen(tab, "ranker")
+    area = "document.querySelector('#trial textarea')"
+    assert await tab.run(f"{area}.value") == "[[0,0]]"
+    await tab.run(f"{area}.value = '[[1, 2.5]]'")
+    await tab.run("document.querySelector('#trial form').requestSubmit()")
+    status = await tab.until(text("#trial [role=status]"), lambda found: "ms" in found)
+    assert status.startswith("Answered in ") and "by ranker" in status
+    assert (await tab.run(text("#trial .result pre"))).split() == ["1", "2.50"]
+    assert await tab.run(texts("#trial summary")) == ["curl", "Python", "interlingua infer"]
+    await tab.run(f"{area}.value = '[[1, 2, 3]]'")
+    await tab.run("document.querySelector('#trial form').requestSubmit()")
+    await tab.until(text("#trial [role=status]"), lambda found: found.startswith("INVALID_TENSOR"))
+
+
+async def test_the_form_sends_images_and_shows_pictures(tab: Tab) -> None:
+    await chosen(tab, "painter")
+    await tab.run(
+        """(async () => {
+            const canvas = new OffscreenCanvas(64, 64), context = canvas.getContext("2d");
+            context.fillStyle = "#ff0000";
+            context.fillRect(0, 0, 64, 64);
+            context.fillStyle = "#0000ff";
+            context.fillRect(0, 0, 32, 64);
+            const files = new DataTransfer();
+            files.items.add(new File([await canvas.convertToBlob()], "a.png", { type: "image/png" }));
+            const kind = document.querySelector("#trial .inputs select");
+            kind.value = "image";
+            kind.dispatchEvent(new Event("change"));
+            document.querySelector("#trial input[type=file]").files = files.files;
+            document.querySelector("#trial form").requestSubmit();
+        })()"""
+    )
+    await tab.until("document.querySelector('#trial canvas.picture') !== null")
+    pixels = "[...document.querySelector('#trial canvas.picture').getContext('2d').getImageData({}, 16, 1, 1).data]"
+    assert await tab.run(pixels.format(4)) == [0, 0, 255, 255]
+    assert await tab.run(pixels.format(28)) == [255, 0, 0, 255]
+    assert "request.bin" in await tab.run(text("#trial .result"))
 
 
 async def test_the_keyboard_reaches_everything(tab: Tab) -> None:

@@ -13,6 +13,7 @@ from interlingua.translator.access.audit import recorded
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.build import authenticator_of, authorization
 from interlingua.translator.access.classes import OperationClass
+from interlingua.translator.access.grants import LOCAL
 from interlingua.translator.access.hosts import PermittedHosts
 from interlingua.translator.config.admin import AdminOptions
 from interlingua.translator.config.auth import AuthOptions
@@ -74,4 +75,6 @@ def refused(error: InferenceError) -> Refusal:
 
 def gate_of(options: AdminOptions, auth: AuthOptions | None) -> AdminGate:
     """The gate of an address. Raises ``OSError`` and ``ValueError`` for unusable files."""
-    return AdminGate(authorization(options, authenticator_of(auth)), PermittedHosts(options.hosts))
+    # a listener may be where visitors of this address cannot connect
+    allowed = authorization(options, authenticator_of(auth), {"inference": (LOCAL,)})
+    return AdminGate(allowed, PermittedHosts(options.hosts))

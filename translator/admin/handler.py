@@ -25,10 +25,12 @@ Page = Callable[[], Awaitable[HttpAnswer]]
 
 @dataclass(frozen=True, slots=True)
 class AdminAction:
-    """What a POST requests, of the class ``requested``: ``act`` gets the query."""
+    """What a POST requests, of the class ``requested``: ``act`` gets the request, with a body of at most
+    ``max_body_bytes``. It may raise ``QueryError``."""
 
-    act: Callable[[str], Awaitable[HttpAnswer]]
+    act: Callable[[HttpRequest], Awaitable[HttpAnswer]]
     requested: OperationClass = "control"
+    max_body_bytes: int = 0
 
 
 _METHODS: tuple[str, ...] = ("GET", "HEAD")
@@ -92,7 +94,7 @@ class AdminHandler:
         if request.method not in methods:
             return plain(405, "Method Not Allowed", (("allow", ", ".join(methods)),))
         request.endpoint = page
-        request.max_body_bytes = 0
+        request.max_body_bytes = page.max_body_bytes if isinstance(page, AdminAction) else 0
         return None
 
     def prefix(self, request: HttpRequest) -> int | None:
@@ -113,7 +115,7 @@ class AdminHandler:
         found: HttpAnswer | None = None
         try:
             with self._gate.recorded(request, action.requested, request.path.lstrip("/")):
-                found = await action.act(request.query)
+                found = await action.act(request)
                 if found.status >= 400:
                     raise InferenceError(ErrorCode.MALFORMED, "refused; the log has the reason")
         except InferenceError as error:

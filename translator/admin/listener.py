@@ -120,7 +120,7 @@ class AdminListener:
             self._handler.actions = {path: self._asked(act) for path, act in (actions or {}).items()}
 
     def _asked(self, action: AdminAction) -> AdminAction:
-        return replace(action, act=lambda query: self._ask(partial(action.act, query)))
+        return replace(action, act=lambda request: self._ask(partial(action.act, request)))
 
     def _pages(self, site: Site) -> Mapping[str, Page | QueryPage]:
         """The pages of the daemon, and those that need no answer from it."""

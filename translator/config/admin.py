@@ -22,7 +22,8 @@ class AdminOptions(Section):
     """The address, as for a listener."""
     allow: dict[OperationClass, tuple[PermittedCaller, ...]] = Field(default={})
     """The callers, as for a listener: `health` for the probes, `control` for a reload, `logging` for the
-    level of the log, `statistics` for all other pages."""
+    level of the log, `inference` for the form of the dashboard (the default is `[local]`), `statistics` for
+    all other pages."""
     max_connections: Annotated[int, Field(ge=1)] = MAX_CONNECTIONS
     """The maximum number of connections. A further one closes the oldest that has no request, so that probes
     are answered whatever other clients do."""

@@ -19,6 +19,7 @@ from interlingua.schemas import InferenceError
 from interlingua.translator.admin import model_report, overview
 from interlingua.translator.admin.metrics import Family
 from interlingua.translator.assembly import Assembly, Models, assemble_around, upstream_models
+from interlingua.translator.dashboard.trial import Trial, run
 from interlingua.translator.listening import listening_of, stopped
 from interlingua.translator.mirror.shared import MirrorSlots, SharedMirrors
 from interlingua.translator.reload.server import RunningServer, ServerSuccession
@@ -120,6 +121,7 @@ class _FrontEnd:
         supervisor.handle("numbers", self._number)
         supervisor.handle("take", self._take)
         supervisor.handle("repeat", self._repeat)
+        supervisor.handle("try", lambda trial, _: self._try(trial))
         service.share = partial(supervisor.request, "share")
         service.total = self._total
         supervisor.send("ready")
@@ -179,6 +181,9 @@ class _FrontEnd:
         if group == "count":
             return COUNTS[name].collect(self.running.assembly.service)
         return await self.running.assembly.sources.part(name)
+
+    async def _try(self, trial: Trial) -> dict[str, Any]:
+        return await run(trial, self.running.assembly.config, self.running.listening)
 
     async def _total(self, name: str) -> Any:
         """See ``Service.total``. The supervisor queries the others."""

@@ -39,6 +39,7 @@ from interlingua.translator.dashboard.board import Board
 from interlingua.translator.dashboard.events import EventPage, Live, Viewers
 from interlingua.translator.dashboard.history import History
 from interlingua.translator.dashboard.traffic import Traffic
+from interlingua.translator.dashboard.trial import TIMEOUT_SECS, Trial, trial_action
 from interlingua.translator.serving.changes import StateChange
 from interlingua.translator.workers.merged import merged
 from interlingua.translator.workers.reports import METRICS, REPORTS, TRAFFIC, Kind, merge
@@ -84,7 +85,15 @@ class SupervisorSite:
 
     def actions(self) -> Mapping[str, AdminAction]:
         """What operators may request, by path."""
-        return {"/logging": log_level_action(self._change_log)}
+        return {"/logging": log_level_action(self._change_log), "/try": trial_action(self._try)}
+
+    async def _try(self, trial: Trial) -> dict[str, Any]:
+        """The answer of a front end."""
+        for each in self._supervisor.front_ends:
+            found = await each.carry_out("try", trial, TIMEOUT_SECS)
+            if found is not None:
+                return dict(found)
+        return {"error": {"code": "UNAVAILABLE", "message": _SILENT}}
 
     async def _change_log(self, settings: LogSettings) -> None:
         await self._supervisor.share(None, StateChange(Operation.LOG_SETTINGS, "", settings, ""))

@@ -13,6 +13,7 @@ import { Stream } from "./stream.js";
 import { makeTables } from "./tables.js";
 import { startTheme } from "./theme.js";
 import { startTooltips } from "./tooltip.js";
+import { Trial } from "./trial.js";
 
 const RANGES = { "1m": 60, "10m": 600, "1h": 3600, "2h": 7200, "6h": 21600, "24h": 86400 };
 
@@ -23,6 +24,7 @@ const plots = new Plots();
 const flow = new Flow(selection);
 const batches = new Batches(selection);
 const mirrors = new Mirrors();
+const trial = new Trial();
 const tables = makeTables((model) => {
   selection.toggle("model", model);
   at("traffic").scrollIntoView();
@@ -44,6 +46,7 @@ const stream = new Stream(
       tables.show(entries);
       batches.show(entries);
       mirrors.show(entries);
+      trial.show(entries);
     },
     points(event) {
       plots.add(event, RANGES[selection.range]);

@@ -53,11 +53,11 @@ function histogram({ differences }) {
 function worst({ outputs }) {
   const found = Object.entries(outputs).filter(([, output]) => output.worst);
   if (!found.length) return [];
-  const head = ["Output", "Element", "Caller's answer", "Mirror's answer", "Difference"].map((text) => el("th", { scope: "col" }, text));
+  const head = ["Output", "First different element", "Caller's answer", "Mirror's answer", "Largest difference of the answer"].map((text) => el("th", { scope: "col" }, text));
   const lines = found.map(([name, { worst: example }]) => {
     const where = example.index === null ? (example.byte === null ? "" : `byte ${example.byte}`) : `[${example.index.join(", ")}]`;
     const off = example.max_absolute === null ? "∞" : number(example.max_absolute);
-    const cells = [["Element", where], ["Caller's answer", example.expected], ["Mirror's answer", example.actual], ["Difference", off]];
+    const cells = [["First different element", where], ["Caller's answer", example.expected], ["Mirror's answer", example.actual], ["Largest difference of the answer", off]];
     return el("tr", {}, el("th", { scope: "row" }, name), ...cells.map(([label, text]) => el("td", { class: "mono", "data-label": label }, text)));
   });
   return [

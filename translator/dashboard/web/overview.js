@@ -7,7 +7,7 @@ const TONES = { ready: "good", degraded: "warn", "not ready": "bad" };
 const WORDS = { ready: "Ready", degraded: "Degraded", "not ready": "Not ready" };
 
 const TILES = [
-  ["requests", "Requests per second", "requests"],
+  ["requests", "Requests/s", "requests"],
   ["failures", "Failures", "failures"],
   ["p95", "Latency, p95", "p95"],
   ["inflight", "In flight", "inflight"],
@@ -83,6 +83,6 @@ export class Overview {
     if (place.dataset.now === now) return;
     place.dataset.now = now;
     place.className = tone;
-    place.replaceChildren(text, ...(note ? [" ", el("small", {}, note)] : []));
+    place.replaceChildren(text, ...(note ? [el("small", {}, note)] : []));
   }
 }

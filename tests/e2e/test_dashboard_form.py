@@ -1,0 +1,171 @@
+"""The form of the dashboard: a request in every dialect, and the same request from other programs."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+
+from interlingua.protocols.registry import DIALECTS
+from tests.e2e.daemon import ROOT, Daemon
+
+SIGNATURE = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}],
+    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
+}
+TRANSPORTS = ("http", "grpc", "brpc", "tcp")
+SPOKEN = [
+    (name, transport)
+    for name, dialect in DIALECTS.items()
+    for transport in TRANSPORTS
+    if transport in dialect.bindings and dialect.manifest.by_default
+]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    closed = {"listen": "127.0.0.1:0", "transport": "http", "allow": {"inference": ["10.9.8.7/32"]}}
+    config = {
+        "listeners": [*({"listen": "127.0.0.1:0", "transport": each} for each in TRANSPORTS), closed],
+        "admin": {"listen": "127.0.0.1:0"},
+        "models": {"m": {"backend": "identity", "signature": SIGNATURE}},
+        "default_model": "m",
+    }
+    found = Daemon.start(tmp_path_factory.mktemp("form"), config)
+    yield found
+    assert found.stop() == 0
+
+
+def place(daemon: Daemon, dialect: str, transport: str) -> dict[str, Any]:
+    listener = daemon.addresses[TRANSPORTS.index(transport)]
+    return {"listener": listener, "dialect": dialect, "transport": transport, "model": "m"}
+
+
+def sent(daemon: Daemon, request: dict[str, Any]) -> Any:
+    reply = requests.post(f"{daemon.admin}/try", json=request, timeout=60)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+@pytest.mark.parametrize(("dialect", "transport"), SPOKEN)
+def test_every_dialect_over_every_transport(daemon: Daemon, dialect: str, transport: str) -> None:
+    request = place(daemon, dialect, transport)
+    described = sent(daemon, {**request, "describe": True})["signature"]
+    assert described["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
+    found = sent(daemon, {**request, "inputs": [{"name": "x", "json": [[1, 2.5]]}]})
+    (output,) = found["outputs"]
+    assert (output["shape"], output["data"], output["elements"]) == ([1, 2], [1.0, 2.5], 2)
+    assert found["ms"] > 0
+
+
+def ran(command: list[str] | str, **more: Any) -> bytes:
+    found = subprocess.run(command, capture_output=True, timeout=60, check=False, cwd=ROOT, **more)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+@pytest.mark.parametrize(("dialect", "transport"), SPOKEN)
+def test_the_same_request_from_other_programs(daemon: Daemon, dialect: str, transport: str) -> None:
+    request = {**place(daemon, dialect, transport), "inputs": [{"name": "x", "json": [[7, 8]]}]}
+    snippets = sent(daemon, request)["snippets"]
+    counted = f"{daemon.admin}/server"
+
+    def answered() -> int:
+        listener = requests.get(counted, timeout=60).json()["listeners"][TRANSPORTS.index(transport)]
+        return int(listener["dialects"][dialect]["codes"].get("OK", 0))
+
+    before = answered()
+    if transport == "http":
+        assert shutil.which("curl"), "the test needs curl"
+        assert ran(snippets["curl"], shell=True)
+        assert answered() == before + 1
+    else:
+        assert snippets["curl"].startswith("# curl does not speak")
+    before = answered()
+    assert ran([sys.executable, "-c", snippets["python"]])
+    assert answered() == before + 1
+    assert snippets["infer"].startswith(
+        f"interlingua infer --dialect {dialect} --transport {transport} --url 127"
+    )
+
+
+def test_the_command_of_interlingua(daemon: Daemon) -> None:
+    request = {**place(daemon, "oip", "http"), "inputs": [{"name": "x", "json": [[7, 8]]}]}
+    command = sent(daemon, request)["snippets"]["infer"]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    assert b"[7. 8.]" in ran(command, shell=True, env={**os.environ, "PATH": path})
+
+
+def test_files_of_numpy_and_raw_pixels(daemon: Daemon) -> None:
+    request = place(daemon, "oip", "grpc")
+    file = io.BytesIO()
+    np.save(file, np.arange(2048, dtype=np.int64).reshape(-1, 2))
+    npy = base64.b64encode(file.getvalue()).decode()
+    found = sent(daemon, {**request, "inputs": [{"name": "x", "npy": npy}]})
+    assert found["outputs"][0]["data"][:3] == [0.0, 1.0, 2.0]
+    # a long message is a file
+    assert "request.bin" in found["snippets"]["python"]
+    assert len(base64.b64decode(found["snippets"]["file"])) > 2048 * 4
+    raw = base64.b64encode(np.array([[3, 4]], np.float32).tobytes()).decode()
+    found = sent(daemon, {**request, "inputs": [{"name": "x", "raw": raw, "shape": [1, 2]}]})
+    assert found["outputs"][0]["data"] == [3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"json": [["a", "b"]]}, "INVALID_TENSOR"),
+        ({"json": "@/etc/hostname"}, "INVALID_TENSOR"),
+        ({"npy": "AAAA"}, "INVALID_TENSOR"),
+        ({"raw": "AAAA", "shape": [1, 2]}, "INVALID_TENSOR"),
+        ({"json": [[1, 2, 3]]}, "INVALID_TENSOR"),
+    ],
+)
+def test_inputs_that_do_not_fit(daemon: Daemon, given: dict[str, Any], code: str) -> None:
+    request = place(daemon, "oip", "http")
+    assert sent(daemon, {**request, "inputs": [{"name": "x", **given}]})["error"]["code"] == code
+
+
+def test_unknown_models_listeners_and_dialects(daemon: Daemon) -> None:
+    request = {**place(daemon, "oip", "http"), "inputs": []}
+    for wrong in ({"model": "absent"}, {"listener": "127.0.0.1:1"}, {"dialect": "none"}):
+        assert sent(daemon, {**request, **wrong})["error"]["code"] == "NOT_FOUND"
+
+
+def test_the_form_obeys_allow_of_the_listener(daemon: Daemon) -> None:
+    request = {**place(daemon, "oip", "http"), "listener": daemon.addresses[4]}
+    for more in ({"describe": True}, {"inputs": [{"name": "x", "json": [[1, 2]]}]}):
+        assert sent(daemon, {**request, **more})["error"]["code"] == "FORBIDDEN"
+
+
+def test_other_pages_cannot_send_it(daemon: Daemon) -> None:
+    url = f"{daemon.admin}/try"
+    assert (
+        requests.post(url, data="{}", headers={"content-type": "text/plain"}, timeout=60).status_code == 415
+    )
+    assert requests.options(url, timeout=60).status_code == 405
+    assert requests.post(url, json={"model": "m"}, timeout=60).status_code == 400
+
+
+def test_allow_of_the_admin_address_refuses_it(tmp_path: Path) -> None:
+    config = {
+        "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
+        "admin": {"listen": "127.0.0.1:0", "allow": {"inference": []}},
+        "models": {"m": {"backend": "identity", "signature": SIGNATURE}},
+    }
+    daemon = Daemon.start(tmp_path, config)
+    try:
+        request = {"listener": daemon.addresses[0], "dialect": "oip", "transport": "http", "model": "m"}
+        assert requests.post(f"{daemon.admin}/try", json=request, timeout=60).status_code == 403
+    finally:
+        daemon.kill()

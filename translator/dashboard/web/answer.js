@@ -1,0 +1,80 @@
+// The answer of the form: each output as numbers, class bars or a picture, and the request for other programs.
+
+import { el } from "./dom.js";
+import { count, number } from "./format.js";
+import { layout } from "./image.js";
+
+const MOST_NUMBERS = 1000, MOST_CLASSES = 10;
+const NAMES = { curl: "curl", python: "Python", infer: "interlingua infer" };
+
+/** An output, with a choice of views. */
+export function answer(output) {
+  const views = { numbers: numbers(output), ...(classes(output) && { classes: classes(output) }), ...(picture(output) && { picture: picture(output) }) };
+  const names = { numbers: "Numbers", classes: "Classes", picture: "Picture" };
+  const area = el("div");
+  const show = (name) => area.replaceChildren(views[name]);
+  const select = el("select", { "aria-label": `View of ${output.name}`, onchange: () => show(select.value) }, ...Object.keys(views).map((name) => el("option", { value: name }, names[name])));
+  const first = views.picture ? "picture" : views.classes ? "classes" : "numbers";
+  select.value = first;
+  show(first);
+  const title = el("h3", {}, `${output.name || "(unnamed)"} ${output.datatype} [${output.shape.join(", ")}]`);
+  return el("article", { class: "card" }, el("div", { class: "tools" }, title, select), area);
+}
+
+function numbers({ data, elements }) {
+  const shown = data.slice(0, MOST_NUMBERS).map((value) => (typeof value === "number" ? number(value) : JSON.stringify(value))).join("  ");
+  const rest = elements - Math.min(elements, MOST_NUMBERS);
+  return el("pre", { tabindex: "0", class: "wrap" }, rest > 0 ? `${shown}\n… and ${count(rest)} more` : shown);
+}
+
+/** The largest values of a vector, as bars. */
+function classes({ data, shape }) {
+  const length = shape.at(-1) ?? 0;
+  const single = shape.slice(0, -1).every((size) => size === 1);
+  if (!single || length < 3 || data.length < length || !data.every((value) => typeof value === "number")) return null;
+  const ranked = data.map((value, place) => ({ value, place })).sort((one, other) => other.value - one.value).slice(0, MOST_CLASSES);
+  const most = Math.max(...ranked.map(({ value }) => Math.abs(value)), 1e-12);
+  const rows = ranked.map(({ value, place }) => {
+    const bar = el("i");
+    bar.style.width = `${(100 * Math.max(0, value)) / most}%`;
+    return el("li", {}, el("b", {}, `class ${place}`), el("span", {}, bar), el("span", { class: "value" }, number(value)));
+  });
+  return el("ol", { class: "classes" }, ...rows);
+}
+
+function picture({ name, data, shape, elements }) {
+  const places = layout(shape);
+  if (!places || data.length < elements || !data.every((value) => typeof value === "number")) return null;
+  const width = shape[places.width], height = shape[places.height];
+  const channels = places.channels < 0 ? 1 : shape[places.channels];
+  if (width < 8 || height < 8 || elements !== width * height * channels) return null;
+  const low = Math.min(...data), high = Math.max(...data);
+  const planar = places.channels >= 0 && places.channels < places.height;
+  const image = new ImageData(width, height);
+  for (let pixel = 0; pixel < width * height; pixel += 1) {
+    for (let channel = 0; channel < 3; channel += 1) {
+      const own = channels === 1 ? 0 : channel;
+      const value = data[planar ? own * width * height + pixel : pixel * channels + own];
+      image.data[4 * pixel + channel] = (255 * (value - low)) / (high - low || 1);
+    }
+    image.data[4 * pixel + 3] = 255;
+  }
+  const canvas = el("canvas", { width, height, class: "picture", role: "img", "aria-label": `${name} as a picture, ${width} × ${height}` });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
+}
+
+/** The same request as commands and as a program. */
+export function programs(snippets) {
+  if (!snippets) return [];
+  const blocks = Object.entries(NAMES).map(([name, title]) => {
+    const copy = el("button", { type: "button", class: "button", onclick: () => navigator.clipboard.writeText(snippets[name]) }, "Copy");
+    return el("details", {}, el("summary", {}, title), el("div", { class: "tools" }, copy), el("pre", { tabindex: "0", class: "wrap" }, snippets[name]));
+  });
+  if (snippets.file) {
+    const bytes = Uint8Array.from(atob(snippets.file), (each) => each.charCodeAt(0));
+    const href = URL.createObjectURL(new Blob([bytes]));
+    blocks.unshift(el("p", {}, el("a", { href, download: "request.bin" }, "request.bin"), ", the message that the commands send"));
+  }
+  return [el("article", { class: "card" }, el("h3", {}, "The same request"), ...blocks)];
+}
