@@ -1,8 +1,8 @@
 """What detection costs: CPU of the daemon per request on a listener of one transport, and of any, in turns.
 
 ``python -m benchmarks.any_port [--quick]``: h2load sends 32 requests in flight to the identity model over
-connections that are kept, and a client of baidu_std one at a time; in the last row each request has a
-connection of its own. Both listeners are those of one process.
+connections that are kept, and a client of baidu_std one at a time, in many short turns; in the last row each
+request has a connection of its own. Both listeners are those of one process, and take turns in both orders.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ TARGET_US = 3.0
 """How much a request may cost more on a listener of any transport."""
 
 _ROUNDS, _QUICK_ROUNDS = 9, 3
+_SHORT, _SHORT_ROUNDS = 100, 61
+"""The requests of a short turn, and how many turns: requests one at a time vary by more than the target."""
+
 _ROWS = (("oip", "http", 8000), ("oip", "grpc", 8000), ("trtis", "http", 8000), ("graphpipe", "http", 8000))
 _TRANSPORTS = ("http", "grpc", "brpc")
+_IN_SHORT_TURNS = "grps brpc, 64 B"
 Cost = Callable[[Server], float]
 """CPU microseconds of a server for one request."""
 
@@ -89,9 +93,17 @@ def rows(traffic: Traffic, share: int) -> dict[str, Cost]:
         found[f"{dialect} {transport}, 64 B"] = partial(
             lambda asked, count, server: traffic.cost_us(server, asked, count), asked, count // share
         )
-    found["grps brpc, 64 B"] = partial(brpc_us, 4000 // share)
+    found[_IN_SHORT_TURNS] = partial(brpc_us, _SHORT)
     found["a connection and its request, oip http, 64 B"] = partial(connection_us, 1600 // share)
     return found
+
+
+def turn(cost: Cost, servers: tuple[Server, Server], number: int) -> tuple[float, float]:
+    """The costs of both ``servers``, of which the first one comes first in every second turn."""
+    if number % 2:
+        return cost(servers[0]), cost(servers[1])
+    shared = cost(servers[1])
+    return cost(servers[0]), shared
 
 
 def main() -> int:
@@ -104,9 +116,10 @@ def main() -> int:
         daemon = stack.enter_context(processes.daemon(Path(scratch), config()))
         servers = listeners_of(daemon)
         for name, cost in rows(Traffic(Path(scratch)), 4 if quick else 1).items():
-            for server in servers:
-                cost(server)
-            turns = [[cost(server) for server in servers] for _ in range(_QUICK_ROUNDS if quick else _ROUNDS)]
+            rounds = _SHORT_ROUNDS if name == _IN_SHORT_TURNS else _QUICK_ROUNDS if quick else _ROUNDS
+            turns = [turn(cost, servers, number) for number in range(rounds + 1)][
+                1:
+            ]  # the first one warms up
             own, shared = (statistics.median(costs) for costs in zip(*turns, strict=True))
             more = statistics.median(shared - own for own, shared in turns)
             print(f"| {name} | {own:.1f} | {shared:.1f} | {more:+.1f} |", flush=True)

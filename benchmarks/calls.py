@@ -62,7 +62,7 @@ WALKS = (
 )
 
 
-class _Counting:
+class Counting:
     """Counts calls of ours in all threads while it is ``on``."""
 
     def __init__(self) -> None:
@@ -78,8 +78,9 @@ class _Counting:
 
 
 @contextmanager
-def _profiled() -> Iterator[_Counting]:
-    counting = _Counting()
+def profiled() -> Iterator[Counting]:
+    """Count the calls of this thread and of those that it starts, while ``on``."""
+    counting = Counting()
     threading.setprofile(counting)
     sys.setprofile(counting)
     try:
@@ -89,7 +90,7 @@ def _profiled() -> Iterator[_Counting]:
         threading.setprofile(None)
 
 
-async def _walk(walk: Walk, config: dict[str, Any], counting: _Counting) -> Calls:
+async def _walk(walk: Walk, config: dict[str, Any], counting: Counting) -> Calls:
     options = parse(yaml.safe_dump(config))
     assembly = assemble(options, load_local(options))
     (listener,) = options.listeners
@@ -109,7 +110,7 @@ async def _walk(walk: Walk, config: dict[str, Any], counting: _Counting) -> Call
         await assembly.close()
 
 
-async def _drive(wire: Wire, address: Address, counting: _Counting) -> Calls:
+async def _drive(wire: Wire, address: Address, counting: Counting) -> Calls:
     """The fewest calls of several walks: now and then one has to look after a connection as well."""
     reader, writer = await asyncio.open_connection(address.host, address.port)
     found: list[Calls] = []
@@ -142,7 +143,7 @@ def count(walk: Walk) -> Calls:
     config = {**CONFIG, "listeners": listeners}
     with tempfile.TemporaryDirectory() as folder:
         if not walk.upstream:
-            with _profiled() as counting:
+            with profiled() as counting:
                 return asyncio.run(_walk(walk, config, counting))
         with processes.daemon(Path(folder), CONFIG) as there:
             upstream = {
@@ -151,7 +152,7 @@ def count(walk: Walk) -> Calls:
                 "urls": [there.addresses[walk.upstream]],
             }
             config |= {"models": {MODEL: {"upstream": "there"}}, "upstreams": {"there": upstream}}
-            with _profiled() as counting:
+            with profiled() as counting:
                 return asyncio.run(_walk(walk, config, counting))
 
 

@@ -349,7 +349,7 @@ def test_whatever_a_server_sends(data: bytes, closes: bool) -> None:
         server = answering(data)
         async with server.running(), Client(server) as client:
             asked = asyncio.ensure_future(client.send(request(secs=0.05)))
-            while not server.received:
+            while not (server.received or asked.done()):  # a busy machine may not send it in time
                 await asyncio.sleep(0)
             if closes:
                 await asyncio.sleep(0.005)
