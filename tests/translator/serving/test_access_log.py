@@ -48,6 +48,7 @@ from tests.protocols.transport.h2.peer import (
     END_HEADERS,
     END_STREAM,
     HEADERS,
+    RST_STREAM,
     START,
     block,
     frame,
@@ -212,6 +213,34 @@ async def test_one_record_of_each_inference(dialect: str, transport: str, tmp_pa
             assert record["number"] > 0
 
 
+LEAVING = {"http": "oip", "grpc": "oip", "brpc": "grps", "tcp": "graphpipe"}
+
+
+@pytest.mark.parametrize("transport", LEAVING)
+async def test_one_record_of_a_client_that_leaves(
+    transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # an end of the connection may be half of one, for whose client the server waits
+    monkeypatch.setattr("interlingua.protocols.transport.http.connection.has_gone", lambda _: True)
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async with running(tmp_path / "access.log", models={"near": IDENTITY}, default_model="near") as near:
+        monkeypatch.setattr(type(near.assembly.service.router.models["near"]), "infer", never)
+        asking = asyncio.create_task(near.infer(LEAVING[transport], transport, "near"))
+        async with asyncio.timeout(20):
+            while not near.assembly.load.requests:
+                await asyncio.sleep(0.005)
+        asking.cancel()
+        (record,) = await near.new()
+        async with asyncio.timeout(20):
+            while near.assembly.load.requests:
+                await asyncio.sleep(0.005)
+        assert near.assembly.service.access.recorded == 1
+    assert (record["code"], record["level"], record.get("status")) == ("CANCELLED", "info", None)
+
+
 LATE_SECS = 0.05
 DELAYS = (LATE_SECS, 0.5, 5.0)
 """A busy machine may not see the headers before the rest comes, so the delay grows."""
@@ -282,6 +311,43 @@ async def test_the_time_of_an_answer_that_is_read_late(tmp_path: Path) -> None:
             (record,) = await near.new()
             writer.close()
             assert record["code"] == "OK" and record["write_us"] >= LATE_SECS * 1e6
+
+
+@pytest.mark.parametrize("transport", ["grpc", "h2"])
+@pytest.mark.parametrize("end", ["reset", "abort"])
+async def test_an_answer_over_http2_that_is_never_read(transport: str, end: str, tmp_path: Path) -> None:
+    """Its flow-control window is 64 KiB, so that most of the answer waits for it."""
+    floats = 50_000
+    data = np.ones(floats, np.float32).tobytes()
+    if transport == "grpc":
+        request = MESSAGES["inference.ModelInferRequest"](model_name="near", raw_input_contents=[data])
+        request.inputs.add(name="x", datatype="FP32", shape=[1, floats])
+        begin, body = head(1, "/inference.GRPCInferenceService/ModelInfer"), request.SerializeToString()
+        body = message(body)
+    else:
+        size = {"binary_data_size": len(data)}
+        tensor = {"name": "x", "shape": [1, floats], "datatype": "FP32", "parameters": size}
+        form = orjson.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}})
+        length = ("inference-header-content-length", str(len(form)))
+        begin, body = frame(HEADERS, END_HEADERS, 1, block((*HTTP2_HEAD, length))), form + data
+    pieces = [frame(DATA, 0, 1, body[at : at + 16_384]) for at in range(0, len(body), 16_384)]
+    listeners = [{**each, "max_request_bytes": 1 << 20} for each in LISTENERS]
+    async with running(tmp_path / "access.log", models={"near": IDENTITY}, listeners=listeners) as near:
+        log, address = near.assembly.service.access, near.addresses["http" if transport == "h2" else "grpc"]
+        _, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(START + begin + b"".join(pieces) + frame(DATA, END_STREAM, 1))
+        async with asyncio.timeout(20):
+            while not log.recorded:
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(LATE_SECS)
+        assert not near.path.read_bytes()
+        if end == "reset":
+            writer.write(frame(RST_STREAM, 0, 1, (8).to_bytes(4, "big")))
+        else:
+            writer.transport.abort()
+        (record,) = await near.new()
+        writer.close()
+    assert record["code"] == "OK" and record["write_us"] >= LATE_SECS * 1e6
 
 
 DIALECT_STATUS = {"trtis": "UNAVAILABLE", "grps": 500}
