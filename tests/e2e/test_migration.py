@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ovmsclient
 import pytest
 
 from tests.e2e.background import Background
 from tests.e2e.daemon import ROOT, Daemon
 from tests.e2e.walkthrough import Walkthrough, steps
 from tests.ports import free_port
+from tests.standins import tfserving_server
 from tests.standins.graphpipe_server import Seen as SeenByGraphPipe
 from tests.standins.graphpipe_server import graphpipe_server
 from tests.standins.grps_brpc import GrpsBrpc
@@ -30,7 +32,7 @@ from tests.standins.trtis_server import Seen, TrtisServer, start_grpc
 
 PAGE = ROOT / "docs" / "migration.md"
 GRAPHPIPE_NAMES = (["graph/a:0", "graph/b:0"], ["graph/sum:0", "graph/difference:0"])
-LOCAL_PORTS = ("8000", "8001", "8002", "8003", "8010")
+LOCAL_PORTS = ("8000", "8001", "8002", "8003", "8010", "8500", "8501")
 
 Check = Callable[[int], None]
 """Asks one question, different for each number, and compares the answer. Raises where it is wrong."""
@@ -150,10 +152,32 @@ def grps_clients(running: ExitStack, places: dict[str, str]) -> Check:
     return check
 
 
+def tfserving_old(running: ExitStack, background: Background) -> dict[str, str]:
+    return {"old:8500": tfserving_server.start(running)}
+
+
+def tfserving_clients(running: ExitStack, places: dict[str, str]) -> Check:
+    clients = [
+        ovmsclient.make_http_client(places["localhost:8501"]),
+        ovmsclient.make_grpc_client(places["localhost:8500"]),
+    ]
+    running.callback(clients[0].session.close)
+    running.callback(clients[1].channel.close)
+
+    def check(number: int) -> None:
+        one, two = question(number)
+        answer = clients[number % 2].predict({"INPUT0": one, "INPUT1": two}, "simple", timeout=30.0)
+        np.testing.assert_array_equal(answer["OUTPUT0"], one + two)
+        np.testing.assert_array_equal(answer["OUTPUT1"], one - two)
+
+    return check
+
+
 MOVES: dict[str, tuple[Callable[..., dict[str, str]], Callable[..., Check]]] = {
     "From the TensorRT Inference Server to Triton": (trtis_old, trtis_clients),
     "From GraphPipe to KServe": (graphpipe_old, graphpipe_client),
     "From grps to the Open Inference Protocol": (grps_old, grps_clients),
+    "From TensorFlow Serving to Triton": (tfserving_old, tfserving_clients),
 }
 
 

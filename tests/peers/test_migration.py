@@ -25,3 +25,8 @@ def test_from_graphpipe_to_kserve(kserve: Server, tmp_path: Path) -> None:
 def test_from_grps_to_triton(triton: Server, tmp_path: Path) -> None:
     new = {"new:8001": triton.grpc}
     move("From grps to the Open Inference Protocol", tmp_path, new, lambda step, traffic: None)
+
+
+def test_from_tensorflow_serving_to_triton(triton: Server, tmp_path: Path) -> None:
+    new = {"new:8001": triton.grpc}
+    move("From TensorFlow Serving to Triton", tmp_path, new, lambda step, traffic: None)
