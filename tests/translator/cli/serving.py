@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,9 +41,8 @@ def serve(*arguments: str, cwd: Path = ROOT) -> Iterator[Served]:
             assert [event for event, _ in found] == ["admin listening", "listening", "listening"], log
             admin, every, grpc = (address for _, address in found)
             yield Served(process, every, grpc, admin)
-            process.terminate()
-            # the second signal skips the drain
-            process.terminate()
+            # it skips the drain
+            process.send_signal(signal.SIGINT)
             process.communicate(timeout=60)
             assert process.returncode == 0
         finally:
