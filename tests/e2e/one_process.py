@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-MIRRORS = "the limits of a mirror are divided among the front ends, but are 1 at least in each"
 ONE_LOOP = "it measures the process with the event loop, not the supervisor"
 LIBRARY = "grpcio listens by itself: front ends cannot share its sockets"
 
 ONE_PROCESS = {
     "test_descriptors.py::test_the_admin_address_answers": ONE_LOOP,
-    "test_mirror.py::test_what_waits_is_bounded": MIRRORS,
     "test_oip_shared_memory_cost.py::test_a_fifth_of_grpc_at_most": ONE_LOOP,
 }
 """Reasons by the name of a file, or of a file and a test."""
