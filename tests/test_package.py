@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,18 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
 
 def test_no_module_is_imported_by_a_bare_name() -> None:
     # these import an optional engine, or pytest's fixtures
-    absent = {"interlingua.runtime.backends.torch", "interlingua.translator.conformance.test_conformance"}
+    engines = {
+        "sklearn": "skops",
+        "sklearn_checks": "sklearn",
+        "xgboost": "xgboost",
+        "lightgbm": "lightgbm",
+    }
+    absent = {
+        f"interlingua.runtime.backends.{name}"
+        for name, engine in engines.items()
+        if find_spec(engine) is None
+    }
+    absent |= {"interlingua.runtime.backends.torch", "interlingua.translator.conformance.test_conformance"}
     ran = python(_EVERY_MODULE.format(absent=absent, rooms=ROOMS))
     assert (ran.returncode, ran.stderr) == (0, "")
 
