@@ -13,7 +13,6 @@ from typing import NamedTuple
 from interlingua.runtime.repository.known_models import KnownModels
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
-from interlingua.translator.admin.models import loaded_versions
 from interlingua.translator.serving.request_metrics import RequestMetrics
 
 BUCKETS = len(LATENCY_BOUNDS_NS) + 1
@@ -58,7 +57,7 @@ def collect(
                 way = Way(metrics.dialect, str(route or ""), name, upstream)
                 _add(found.ways, way, (flow.failed, *flow.counts))
     for name, target in models.items():
-        if waiting := sum(version.waiting or 0 for version in loaded_versions(name, target)):
+        if waiting := sum([version.waiting for version in target.loaded.values()]):
             found.waiting[name] = waiting
     for name, each in upstreams.items():
         if each.gate is not None and each.gate.waiting:
