@@ -48,8 +48,8 @@ LOCAL = ("identity_fp32", "identity_bytes", "simple", "simple_string")
 LOADED = "identity_fp64"
 """A model that is loaded and unloaded."""
 
-WARNINGS = {"request", "privileged operation", "model status unavailable"}
-"""Events of the log: requests with errors in the access log, refused loads and registrations in the audit log, and
+WARNINGS = {"request", "stream", "privileged operation", "model status unavailable"}
+"""Events of the log: requests and streams with errors in the access log, refused loads and registrations in the audit log, and
 upstreams too busy for an index."""
 
 LATE, MAX_LATE = "late connections", 0.01
