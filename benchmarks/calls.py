@@ -53,12 +53,12 @@ def _case(name: str) -> Case:
 
 
 WALKS = (
-    Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 79),
-    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 102, "grpc"),
-    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 77, "http"),
+    Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 78),
+    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 101, "grpc"),
+    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 75, "http"),
     Walk("TF Serving gRPC to a local model", GRPC, 78),
     Walk("TF Serving REST to a local model", REST, 95),
-    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 136, "http"),
+    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 134, "http"),
 )
 
 

@@ -11,8 +11,9 @@ from benchmarks.bridging.table import Row
 from benchmarks.bridging.traffic import Traffic
 
 ROUNDS, QUICK_ROUNDS = 7, 3
-QUICK_SHARE = 8
-"""A quick turn has this part of the requests."""
+QUICK_SHARE = 2
+"""A quick turn has this part of the requests. Every turn opens connections: with few requests on each, a row would
+measure that."""
 
 
 @dataclass(frozen=True)
