@@ -12,8 +12,8 @@ from benchmarks.bridging.traffic import Traffic
 
 ROUNDS, QUICK_ROUNDS = 7, 3
 QUICK_SHARE = 2
-"""A quick turn has this part of the requests. Every turn opens connections: with few requests on each, a row would
-measure that."""
+"""A quick turn has this part of the requests. Every turn opens connections: with few requests on each, a
+row would measure that."""
 
 
 @dataclass(frozen=True)
