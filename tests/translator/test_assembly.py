@@ -122,3 +122,27 @@ def test_the_longest_inline_run_of_a_model_is_its_own_or_the_servers(tmp_path: P
     assert stated["b"].limits == Limits(inline_run_us=0)
     repository = assemble(config, loaded).service.catalog.homes["a"]
     assert repository.source("a") == stated["a"], "a load finds an unchanged model unchanged"
+
+
+def test_pickles_are_permitted_by_repository_or_by_model(tmp_path: Path) -> None:
+    for name in ("permitted/a", "permitted/b", "other/c"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / "model.joblib").write_bytes(b"")
+    model = {"backend": "sklearn", "path": str(tmp_path / "other" / "c")}
+    document = {
+        "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
+        "model_repository": [
+            {"path": str(tmp_path / "permitted"), "allow_pickle": True},
+            {"path": str(tmp_path / "other")},
+        ],
+        # a model of the configuration does not follow its repository
+        "models": {
+            "b": {**model, "path": str(tmp_path / "permitted" / "b")},
+            "d": {**model, "allow_pickle": True},
+        },
+    }
+    config = parse(yaml.safe_dump(document))
+    permitted = {source.name: source.allow_pickle for source, _ in local_models(config)}
+    assert permitted == {"a": True, "b": False, "c": False, "d": True}
+    repositories = assemble(config, Loaded()).service.catalog.repositories.by_precedence
+    assert [each.allow_pickle for each in repositories] == [False, True]
