@@ -42,7 +42,7 @@ def callers() -> dict[str, Party]:
 
 
 def targets() -> dict[str, Party]:
-    """Every backend that loads models of any tensors, and every binding that an upstream can have, by name."""
+    """Backends that load models of any tensors, and every binding that an upstream can have, by name."""
     local = {name: LocalBackend(name, BACKENDS[name].capability) for name in _ENGINES}
     return {**local, **{name: binding for name, binding in bindings().items() if binding.calls}}
 
