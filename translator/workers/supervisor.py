@@ -214,7 +214,7 @@ class FrontEnd(ServerProcess):
     @property
     def silent_secs(self) -> float:
         """How long its event loop has not turned; 0 while it starts."""
-        if self.beats is None or not self.ready.is_set():
+        if self.beats is None or not (self.ready.is_set() and self.beats.begun):
             return 0.0
         return self.beats.silent_secs
 

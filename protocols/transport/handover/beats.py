@@ -37,6 +37,11 @@ class Beats:
         return (monotonic_ns() - self._values[_BEAT]) / 1e9
 
     @property
+    def begun(self) -> bool:
+        """Whether the writer has beaten at all."""
+        return self._values[_BEAT] != 0
+
+    @property
     def ended(self) -> int:
         """How many connections of the writer have ended."""
         return self._values[_ENDED]

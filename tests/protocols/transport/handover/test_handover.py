@@ -189,6 +189,7 @@ async def test_a_connection_that_opens_during_a_beat_stops_no_beats() -> None:
     """It is open and still being taken then, so more connections are known than have arrived."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     beats = Beats(mmap.mmap(-1, PAGE_BYTES))
+    assert not beats.begun
     takeover = Takeover(theirs, [], beats, lambda: 1, lambda: None)
     assert beats.ended == 0
     async with asyncio.timeout(10):
@@ -196,6 +197,7 @@ async def test_a_connection_that_opens_during_a_beat_stops_no_beats() -> None:
         while beats.silent_secs >= before:
             before = beats.silent_secs
             await asyncio.sleep(0.01)
+    assert beats.begun
     takeover.stop()
     ours.close()
 
