@@ -25,7 +25,7 @@ from interlingua.schemas import Context, Datatype, InferRequest, Operation, Sign
 from tests.e2e.daemon import ROOT, Daemon
 from tests.e2e.soak import disturbances
 from tests.e2e.soak.plot import svg
-from tests.e2e.soak.samples import LEAST_SECS, Gate, Samples, growth, limits, warm_secs, watch
+from tests.e2e.soak.samples import LEAST_SECS, WARM, Gate, Samples, growth, limits, warm_secs, watch
 
 SECS = float(os.environ.get("SOAK_SECS", "6"))
 PLOT = os.environ.get("SOAK_PLOT", "")
@@ -39,6 +39,9 @@ ATTACK_SECS = min(1.0, SECS / 300)
 
 ERROR_PACE_SECS = min(0.02, SECS / 6000)
 RELOAD_PACE_SECS = min(1.0, SECS / 60)
+RELOADING_SECS = SECS if SECS >= LEAST_SECS else WARM * SECS
+"""A short soak has too few samples for the pools of clients that connect again after a reload."""
+
 DRAIN_SECS = 0.5
 """How long clients of a replaced listener may leave a connection idle before it closes."""
 
@@ -177,7 +180,7 @@ async def soak(daemon: Daemon, config: Path) -> tuple[Samples, Counter[str], Cou
         (disturbances.errors, (daemon, ERROR_PACE_SECS)),
         (disturbances.loads, (kept, LOADED)),
         (disturbances.shared_memory, (kept, "identity_fp32")),
-        (disturbances.reloads, (daemon, config, RELOAD_PACE_SECS)),
+        (disturbances.reloads, (daemon, config, RELOAD_PACE_SECS, RELOADING_SECS)),
         (disturbances.hostile, (daemon, ATTACK_SECS, ATTACK_SECS)),
     ]
     try:

@@ -142,18 +142,20 @@ def shared_memory(address: str, model: str, gate: Gate, done: Done) -> None:
         path.unlink()
 
 
-def reloads(daemon: Daemon, path: Path, pace_secs: float, gate: Gate, done: Done) -> None:
-    """Reload by SIGHUP and by ``POST /reload`` in turn, each time with the file at ``path`` as it is, and then with
-    another one."""
+def reloads(daemon: Daemon, path: Path, pace_secs: float, secs: float, gate: Gate, done: Done) -> None:
+    """For ``secs`` seconds, reload by SIGHUP and by ``POST /reload`` in turn, each time with the file at ``path`` as it
+    is, and then with another one. No sample is taken until what was replaced has drained."""
     document = yaml.safe_load(path.read_text())
+    drain_secs, end = document["server"]["drain_secs"] + 0.1, time.monotonic() + secs
     for number in itertools.count():
-        if gate.over:
+        if gate.over or time.monotonic() >= end:
             return
         changes = number % 2 == 1
         if changes:
             path.write_text(yaml.safe_dump(_changed(document, number)))
         with gate.work():
             kinds = _hang_up(daemon) if number % 4 < 2 else _post_reload(daemon)
+            time.sleep(drain_secs if changes else 0)
         assert kinds == (_KINDS if changes else set()), (number, kinds)
         done["reloads"] += 1
         time.sleep(pace_secs)
