@@ -2,7 +2,7 @@
 
 A request has its inputs by row (``instances``: for each entry of the batch a value, or an object by name) or
 by column (``inputs``: a value, or an object by name); its answer has ``predictions`` or ``outputs`` in the
-same form. A model with one output answers without its name.
+same form. An answer has no names if the model has exactly one output.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from interlingua.protocols.tfserving.json_tensors import (
     is_base64,
     read_value,
     rows,
+    shape_of,
     write_value,
 )
 from interlingua.protocols.wire import Buffer, Headers
@@ -51,12 +52,18 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class PredictForm:
-    """The form of an answer: by row or by column."""
+    """The form of an answer: by row or by column; ``named``: with the name of its output even if it has one,
+    because the model has several."""
 
     by_row: bool
+    named: bool = False
 
 
-BY_ROW, BY_COLUMN = PredictForm(True), PredictForm(False)
+BY_ROW, BY_COLUMN = (
+    (PredictForm(True), PredictForm(True, True)),
+    (PredictForm(False), PredictForm(False, True)),
+)
+"""By whether the model has several outputs."""
 
 
 # --- as a server
@@ -88,9 +95,9 @@ def _read(body: Buffer, signature: Signature) -> tuple[tuple[Tensor, ...], Predi
     if instances is not _MISSING and inputs is not _MISSING:
         raise malformed("Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist")
     if instances is not _MISSING:
-        return _by_row(instances, signature.input_names), BY_ROW
+        return _by_row(instances, signature.input_names), BY_ROW[len(signature.outputs) > 1]
     if inputs is not _MISSING:
-        return _by_column(inputs, signature.input_names), BY_COLUMN
+        return _by_column(inputs, signature.input_names), BY_COLUMN[len(signature.outputs) > 1]
     raise malformed("Missing 'inputs' or 'instances' key")
 
 
@@ -169,8 +176,8 @@ def encode_response(form: PredictForm, response: InferResponse) -> bytes:
     if not outputs:
         raise invalid_tensor("Cannot convert empty tensor map to JSON")
     if form.by_row:
-        return write_json({PREDICTIONS: rows(outputs, _batch_of(outputs))})
-    if len(outputs) == 1:
+        return write_json({PREDICTIONS: rows(outputs, _batch_of(outputs), named=form.named)})
+    if len(outputs) == 1 and not form.named:
         return write_json({OUTPUTS: write_value(outputs[0])})
     return write_json({OUTPUTS: {tensor.name: write_value(tensor) for tensor in outputs}})
 
@@ -252,13 +259,35 @@ def _read_answer(body: Buffer, signature: Signature | None) -> tuple[Tensor, ...
         raise malformed("the answer has neither 'predictions' nor 'outputs'")
     named = _named(key, found, specs)
     if named is None:
-        if len(specs) > 1:
-            raise malformed(f"'{key}' has one value, the model has {len(specs)} outputs")
-        spec = next(iter(specs.values()), None) or replace(inferred(key, found), name=key)
+        spec = _only_fit(key, found, specs) if specs else replace(inferred(key, found), name=key)
         return (read_value(spec.name, spec, found),)
     # in the order of the signature
     order = [name for name in specs if name in named] + [name for name in named if name not in specs]
     return tuple([_output(name, specs, named[name]) for name in order])
+
+
+def _only_fit(key: str, value: Any, specs: Mapping[str, TensorSpec]) -> TensorSpec:
+    """The output that a ``value`` without a name is. Of several outputs, KServe's servers answer with the one
+    that they choose: no request over REST names outputs, so what was requested does not tell. Raises
+    MALFORMED naming the outputs unless the value has the shape of exactly one."""
+    if len(specs) == 1:
+        return next(iter(specs.values()))
+    shape = shape_of(value)
+    fitting = [spec for spec in specs.values() if _fits(shape, spec.shape)]
+    if len(fitting) != 1:
+        names = ", ".join(f"'{name}' {list(spec.shape)}" for name, spec in specs.items())
+        which = f"any of {len(fitting)}" if fitting else "none"
+        raise malformed(
+            f"'{key}' has one value without a name, of shape {list(shape)}, which fits {which} of the "
+            f"model's {len(specs)} outputs: {names}"
+        )
+    return fitting[0]
+
+
+def _fits(shape: tuple[int, ...], stated: tuple[int, ...]) -> bool:
+    return len(shape) == len(stated) and all(
+        side in (-1, found) for side, found in zip(stated, shape, strict=True)
+    )
 
 
 def _output(name: str, specs: Mapping[str, TensorSpec], value: Any) -> Tensor:

@@ -59,7 +59,7 @@ def read_value(name: str, spec: TensorSpec, value: Any) -> Tensor:
     """The tensor of ``spec`` in ``value``, an element or nested arrays. Raises INVALID_TENSOR naming the
     tensor, for rows of unequal length, elements of another kind or out of range; UNREPRESENTABLE for BF16."""
     _check_datatype(name, spec.datatype)
-    shape = _shape(value)
+    shape = shape_of(value)
     values = value if isinstance(value, (list, LazyArray)) else [value]
     count = element_count(shape, name)
     if spec.datatype is Datatype.BYTES:
@@ -88,10 +88,10 @@ def inferred(name: str, value: Any) -> TensorSpec:
     datatype = _OF_JSON.get(kinds.pop()) if len(kinds) == 1 else None
     if datatype is None:
         raise invalid_tensor(f"the datatype of tensor '{name}' is not known: declare the model's signature")
-    return TensorSpec(name, datatype, _shape(value))
+    return TensorSpec(name, datatype, shape_of(value))
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def shape_of(value: Any) -> tuple[int, ...]:
     """The lengths of the first array at each level, as in the original server."""
     if isinstance(value, LazyArray):
         return value.shape
@@ -152,11 +152,11 @@ def write_value(tensor: Tensor) -> Any:
     return LongStrings(tensor) if len(data) > _LONG_STRINGS else _written(tensor)
 
 
-def rows(tensors: Sequence[Tensor], count: int) -> Any:
+def rows(tensors: Sequence[Tensor], count: int, *, named: bool = False) -> Any:
     """``tensors`` by their first dimension, which is ``count`` for each: an array of the rows of a single
-    one, of objects by name for several. Raises as :func:`write_value`."""
+    one, of objects by name for several, or if they are ``named``. Raises as :func:`write_value`."""
     values = {tensor.name: write_value(tensor) for tensor in tensors}
-    if len(tensors) == 1:
+    if len(tensors) == 1 and not named:
         return values[tensors[0].name]
     found = LongRows(values, count)
     return found if any(hasattr(value, "json_values") for value in values.values()) else found.json_values()

@@ -14,7 +14,13 @@ from urllib.parse import quote
 
 from interlingua.protocols.dialect import Action, HttpEndpoint, Opened
 from interlingua.protocols.tfserving import http_endpoint
-from interlingua.protocols.tfserving.codec_http import JSON_HEADERS, PredictForm, encode_response
+from interlingua.protocols.tfserving.codec_http import (
+    BY_COLUMN,
+    BY_ROW,
+    JSON_HEADERS,
+    PredictForm,
+    encode_response,
+)
 from interlingua.protocols.tfserving.http_endpoint import error_answer, error_headers, json_answer, of_model
 from interlingua.protocols.tfserving.server import decode_predict
 from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest
@@ -48,6 +54,8 @@ class _EventForm:
 
 def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, Any]:
     request, form = decode_predict(opened, signature)
+    # whatever else the model has, as there: its one answer comes without a name
+    form = (BY_ROW if form.by_row else BY_COLUMN)[False]
     headers = opened.message.headers
     if "ce-specversion" not in headers:
         return request, form

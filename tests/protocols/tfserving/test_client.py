@@ -32,6 +32,10 @@ from tests.strategies import batches, signature_of
 X = Tensor.from_numpy("x", np.array([[1, 2]], np.float32))
 Y = TensorSpec("y", Datatype.FP32, (-1, -1))
 ONE = Signature((TensorSpec("x", Datatype.FP32, (-1, -1)),), (Y,))
+THREE = Signature(
+    ONE.inputs,
+    (Y, TensorSpec("class", Datatype.INT64, (-1,)), TensorSpec("p", Datatype.FP64, (-1, 3))),
+)
 TWO = Signature(ONE.inputs, (Y, TensorSpec("t", Datatype.BYTES, (-1,))))
 KSERVE = DIALECT.bindings["http"].flavors["kserve"]
 
@@ -57,6 +61,8 @@ def outputs(document: Any, signature: Signature | None, calls: Any = HTTP_CALLS)
         ({"predictions": [{"y": [1]}, {"y": [2]}]}, ONE, {"y": ("FP32", [[1], [2]])}),
         ({"outputs": {"t": ["a"], "y": [[1]]}}, TWO, {"y": ("FP32", [[1]]), "t": ("BYTES", [b"a"])}),
         ({"predictions": [{"y": [1], "t": {"b64": "/w=="}}]}, TWO, {"y": ("FP32", [[1]]), "t": ("BYTES", [b"\xff"])}),
+        ({"predictions": [1, 2]}, THREE, {"class": ("INT64", [1, 2])}),
+        ({"outputs": [[1, 2]]}, THREE, {"y": ("FP32", [[1, 2]])}),
         ({"predictions": [1, 2]}, None, {"predictions": ("INT64", [1, 2])}),
         ({"predictions": [[1, 2.5]]}, None, {"predictions": ("FP64", [[1, 2.5]])}),
         ({"predictions": [True]}, None, {"predictions": ("BOOL", [True])}),
@@ -84,6 +90,22 @@ def test_invalid_answers(document: Any, signature: Signature | None) -> None:
     with pytest.raises(InferenceError) as caught:
         outputs(document, signature)
     assert caught.value.code is ErrorCode.BAD_UPSTREAM
+
+
+@pytest.mark.parametrize(("value", "which"), [([[1, 2, 3]], "any of 2"), ([[[1]]], "none")])
+@pytest.mark.parametrize("requested", [None, (RequestedOutput("p"),)], ids=["no output", "an output"])
+def test_a_value_that_several_outputs_or_none_may_be(
+    value: Any, which: str, requested: tuple[RequestedOutput, ...] | None
+) -> None:
+    """No request over REST names outputs, so the requested one is not what a server has chosen."""
+    call = KSERVE_CALLS[Operation.INFER]
+    _, form = call.encode(InferRequest("m", (X,), requested), THREE)
+    with pytest.raises(InferenceError) as caught:
+        call.decode(form, answered({"predictions": value}))
+    assert caught.value.code is ErrorCode.BAD_UPSTREAM
+    assert f"fits {which} of the model's 3 outputs: 'y' [-1, -1], 'class' [-1], 'p' [-1, 3]" in str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize(

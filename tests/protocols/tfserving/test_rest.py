@@ -6,9 +6,13 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
-from interlingua.protocols.wire import parts_of
+from interlingua.protocols.path_table import PathTable
+from interlingua.protocols.tfserving import DIALECT
+from interlingua.protocols.wire import HttpRequest, parts_of
+from interlingua.schemas import Datatype, InferResponse, Signature, Tensor, TensorSpec
 from tests.protocols.tfserving.exchange import Server
 
 NAN = float("nan")
@@ -118,6 +122,33 @@ async def test_refusals(server: Server, model: str, body: Any, status: int, text
     got, answer = await server.predict(model, body)
     assert (got, set(answer)) == (status, {"error"}), answer
     assert text in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("flavor", "form", "document"),
+    [
+        ("tensorflow", {"instances": [1, 2]}, {"predictions": [{"class": 7}, {"class": 8}]}),
+        ("tensorflow", {"inputs": [1, 2]}, {"outputs": {"class": [7, 8]}}),
+        ("kserve", {"instances": [1, 2]}, {"predictions": [7, 8]}),
+        ("kserve", {"inputs": [1, 2]}, {"outputs": [7, 8]}),
+    ],
+)
+def test_one_output_of_several(flavor: str, form: Any, document: Any) -> None:
+    """As backends of tables answer. The original omits the name only if the signature has one output; models
+    of KServe answer what their code returns."""
+    outputs = (TensorSpec("class", Datatype.INT64, (-1,)), TensorSpec("p", Datatype.FP64, (-1, 3)))
+    signature = Signature((TensorSpec("x", Datatype.FP64, (-1,)),), outputs)
+    path = "/v1/models/m:predict"
+    request = HttpRequest("POST", path, "", {}, json.dumps(form).encode())
+    endpoints = DIALECT.bindings["http"].flavored(flavor).endpoints
+    methods, request.params = PathTable(endpoints).find(path)
+    opened = methods["POST"].open(request)
+    assert opened.action.decode is not None
+    _, reply_form = opened.action.decode(opened, signature)
+    answer = InferResponse("m", (Tensor.from_numpy("class", np.array([7, 8])),))
+    written = opened.action.encode(reply_form, answer)
+    assert written is not None
+    assert json.loads(b"".join(parts_of(written))) == document
 
 
 @pytest.mark.parametrize("which", ["", "/versions/1", "/versions/01", "/versions/0"])
