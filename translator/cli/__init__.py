@@ -27,7 +27,7 @@ from interlingua.translator.cli import (
     serve,
     top,
 )
-from interlingua.translator.cli.arguments import RefusedError
+from interlingua.translator.cli.arguments import NoAnswerError, RefusedError
 from interlingua.translator.cli.colours import painted
 from interlingua.translator.cli.parser import SuggestingParser
 
@@ -105,9 +105,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(nowhere, stream.fileno())
         return UNREAD
-    except (RefusedError, OSError) as error:
+    except (RefusedError, NoAnswerError, OSError) as error:
         sys.stderr.write(f"{painted(f'interlingua {arguments.command}:', 'red', sys.stderr)} {error}\n")
-        return 2
+        return 1 if isinstance(error, NoAnswerError) else 2
     except Exception as error:
         return _failed(error)
     return code

@@ -6,31 +6,31 @@ import argparse
 import http.client
 import socket
 import ssl
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from interlingua.translator.cli.arguments import RefusedError
+from interlingua.translator.cli.arguments import NoAnswerError, RefusedError
 
 if TYPE_CHECKING:
     from interlingua.protocols.transport.address import Address
 
 
-def add_admin(parser: argparse.ArgumentParser, default: str = "") -> None:
-    """The options that state the address; ``default`` is that without any, which is an error if empty."""
-    where = parser.add_mutually_exclusive_group(required=not default)
-    where.add_argument(
-        "-c", "--config", metavar="FILE", help="the file of the daemon, with its admin address"
-    )
-    shown = f" (default: {default})" if default else ", such as http://127.0.0.1:8002"
-    where.add_argument("--admin", metavar="URL", default=default or None, help=f"the admin address{shown}")
-    parser.add_argument(
-        "--ca", metavar="FILE", help="with an https URL: the authorities (default: the system's)"
-    )
-
-
 def connection_of(arguments: argparse.Namespace, timeout: float) -> http.client.HTTPConnection:
     """A connection, not yet open. Raises ``RefusedError`` and ``ConfigError`` for invalid arguments."""
     return _of_config(arguments, timeout) if arguments.config else _of_url(arguments, timeout)
+
+
+def answer(
+    connection: http.client.HTTPConnection, method: str, path: str, headers: Mapping[str, str] | None = None
+) -> tuple[int, bytes]:
+    """Status and body of the answer to a request without a body. Raises ``NoAnswerError``."""
+    try:
+        connection.request(method, path, headers=headers or {})
+        response = connection.getresponse()
+        return response.status, response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise NoAnswerError(f"no answer from the admin address: {error}") from error
 
 
 def _of_config(arguments: argparse.Namespace, timeout: float) -> http.client.HTTPConnection:
@@ -47,7 +47,7 @@ def _of_config(arguments: argparse.Namespace, timeout: float) -> http.client.HTT
     if options.tls is None:
         return _connection(address, None, timeout)
     # the certificate itself is known, so its name does not matter
-    context = ssl.create_default_context(cafile=options.tls.cert)
+    context = _trusting(options.tls.cert)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return _connection(address, context, timeout)
@@ -58,12 +58,23 @@ def _of_url(arguments: argparse.Namespace, timeout: float) -> http.client.HTTPCo
 
     if arguments.admin.startswith("unix:"):
         return _connection(parse_address(arguments.admin), None, timeout)
-    url = urlsplit(arguments.admin if "://" in arguments.admin else f"http://{arguments.admin}")
-    if url.scheme not in ("http", "https") or not url.hostname:
+    try:
+        url = urlsplit(arguments.admin if "://" in arguments.admin else f"http://{arguments.admin}")
+        host, port = url.hostname, url.port
+    except ValueError:
+        host = None
+    if not host or url.scheme not in ("http", "https"):
         raise RefusedError(f"'{arguments.admin}' is not a URL such as http://127.0.0.1:8002")
-    context = ssl.create_default_context(cafile=arguments.ca) if url.scheme == "https" else None
-    port = url.port or (443 if context is not None else 80)
-    return _connection(Address(url.hostname, port), context, timeout)
+    context = _trusting(arguments.ca) if url.scheme == "https" else None
+    return _connection(Address(host, port or (443 if context is not None else 80)), context, timeout)
+
+
+def _trusting(path: str | None) -> ssl.SSLContext:
+    """TLS with the certificates of the file at ``path``, by default the system's. Raises ``RefusedError``."""
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise RefusedError(f"'{path}' cannot be read as certificates: {error.strerror}") from error
 
 
 def _connection(

@@ -11,6 +11,10 @@ class RefusedError(Exception):
     """An argument, or a value, is invalid; the message says why. The exit code is 2."""
 
 
+class NoAnswerError(Exception):
+    """A daemon does not answer at its admin address; the message says why. The exit code is 1."""
+
+
 class Pixels(NamedTuple):
     """The values of black and of white in a tensor of floats; tensors of integers have 0 to 255."""
 
@@ -23,6 +27,19 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     add("--dialect", required=True, metavar="D", help="the server's dialect, such as oip or graphpipe")
     add("--transport", required=True, metavar="T", help="its transport: http, grpc, brpc or tcp")
     add("--url", required=True, metavar="U", help="host:port, http://host:port/prefix or unix:path")
+
+
+def add_admin(parser: argparse.ArgumentParser, default: str = "") -> None:
+    """The options of the admin address; ``default`` is that without any, which is an error if empty."""
+    where = parser.add_mutually_exclusive_group(required=not default)
+    where.add_argument(
+        "-c", "--config", metavar="FILE", help="the file of the daemon, with its admin address"
+    )
+    shown = f" (default: {default})" if default else ", such as http://127.0.0.1:8002"
+    where.add_argument("--admin", metavar="URL", default=default, help=f"the admin address{shown}")
+    parser.add_argument(
+        "--ca", metavar="FILE", help="with an https URL: the authorities (default: the system's)"
+    )
 
 
 def positive(text: str) -> float:

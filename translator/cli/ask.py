@@ -13,7 +13,8 @@ import orjson
 
 from interlingua.protocols.classification import classify
 from interlingua.protocols.dialect import Binding
-from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.address import SCHEMES, parse_url
 from interlingua.protocols.transport.clients import client_of
 from interlingua.protocols.transport.reach import unreachable
 from interlingua.runtime.upstream.model import UpstreamModel
@@ -153,6 +154,9 @@ async def _binding(arguments: argparse.Namespace) -> Binding:
     try:
         if dialect and transport:
             return binding_of(dialect, transport)
+        for kind, word, choices in (("dialect", dialect, DIALECTS), ("transport", transport, SCHEMES)):
+            if word and word not in choices:
+                raise ValueError(unknown(kind, word, choices))
         place = parse_url(url, transport or "http")
     except ValueError as error:
         raise RefusedError(str(error)) from error

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interlingua.translator.cli.arguments import RefusedError, add_server
+from interlingua.translator.cli.arguments import RefusedError, add_server, count, positive
 from interlingua.translator.cli.colours import Colour, painted
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="signature of the model (YAML), if the server has none",
     )
     add("--only", metavar="TEXT", default="", help="only checks whose name contains TEXT")
-    add("--examples", type=int, default=25, metavar="N", help="examples for each check (default: 25)")
-    add("--secs", type=float, default=20.0, metavar="S", help="limit for each check (default: 20)")
+    add("--examples", type=count, default=25, metavar="N", help="examples for each check (default: 25)")
+    add("--secs", type=positive, default=20.0, metavar="S", help="limit for each check (default: 20)")
     add("--seed", type=int, default=0, metavar="N", help="seed of the examples (default: 0)")
-    add("--timeout-secs", type=float, default=10.0, metavar="S", help="for each request (default: 10)")
+    add("--timeout-secs", type=positive, default=10.0, metavar="S", help="for each request (default: 10)")
     add("--junit", metavar="FILE", help="write JUnit XML")
     add("--json", action="store_true", help="print the results as one line of JSON")
     add("--markdown", metavar="FILE", help="write a Markdown page")

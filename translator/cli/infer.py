@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from interlingua.translator.cli.arguments import Pixels, RefusedError, count, pixels
+from interlingua.translator.cli.arguments import Pixels, RefusedError, count, pixels, positive
 
 if TYPE_CHECKING:
     from interlingua.schemas import InferResponse
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sequence", metavar="ID", help="the id of a sequence; a number, or else text")
     add("--sequence-start", action="store_true", help="this request starts the sequence")
     add("--sequence-end", action="store_true", help="this request ends the sequence")
-    add("--timeout-secs", type=float, default=60.0, metavar="S", help="for each request (default: 60)")
+    add("--timeout-secs", type=positive, default=60.0, metavar="S", help="for each request (default: 60)")
     times = parser.add_mutually_exclusive_group()
     times.add_argument("--stream", action="store_true", help="print the responses of a stream as they arrive")
     times.add_argument(

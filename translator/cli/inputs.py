@@ -33,6 +33,8 @@ def read_inputs(given: Sequence[str], signature: Signature | None, pixels: Pixel
     """The tensors of ``NAME=VALUE``, or of a file of several inputs, ``@FILE``; with a ``signature`` in its
     datatypes. Raises ``RefusedError``."""
     position = 0
+    if (times := [text.partition("=")[2] or text for text in given].count(f"@{STDIN}")) > 1:
+        raise RefusedError(f"standard input has one value: @{STDIN} is there {times} times")
     for text in given:
         name, separator, value = text.partition("=")
         if text.startswith("@"):

@@ -4,12 +4,10 @@ what has changed, or why nothing has. Exit codes: 0 reloaded, 1 refused or no an
 from __future__ import annotations
 
 import argparse
-import http.client
 import sys
 from typing import Any
 
-from interlingua.translator.cli.admin_address import add_admin, connection_of
-from interlingua.translator.cli.arguments import positive
+from interlingua.translator.cli.arguments import add_admin, positive
 
 HELP = "reload the configuration of a running daemon"
 
@@ -29,22 +27,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the answer of the daemon. Returns 1 if it has refused the reload, or does not answer."""
     import orjson
 
+    from interlingua.translator.cli.admin_address import answer, connection_of
     from interlingua.translator.reload.outcome import lines
 
     connection = connection_of(arguments, arguments.timeout_secs)
     try:
-        connection.request("POST", _PATH, headers={"Content-Length": "0"})
-        answer = connection.getresponse()
-        body = answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        sys.stderr.write(f"interlingua reload: no answer from the admin address: {error}\n")
-        return 1
+        status, body = answer(connection, "POST", _PATH, {"Content-Length": "0"})
     finally:
         connection.close()
-    if answer.status not in _ANSWERS:
-        sys.stderr.write(
-            f"interlingua reload: status {answer.status}: {body.decode(errors='replace').strip()}\n"
-        )
+    if status not in _ANSWERS:
+        sys.stderr.write(f"interlingua reload: status {status}: {body.decode(errors='replace').strip()}\n")
         return 1
     document: dict[str, Any] = orjson.loads(body)
     shown = [orjson.dumps(document).decode()] if arguments.json else lines(document)

@@ -30,7 +30,9 @@ def write_file(path: str, response: InferResponse) -> None:
 
 
 def _write_npy(path: str, response: InferResponse) -> None:
-    np.save(path, storable(_only(path, response)), allow_pickle=False)
+    # to a path NumPy adds the suffix unless it is in lower case
+    with open(path, "wb") as file:
+        np.save(file, storable(_only(path, response)), allow_pickle=False)
 
 
 def _write_png(path: str, response: InferResponse) -> None:

@@ -14,6 +14,7 @@ import orjson
 
 from interlingua.schemas import ErrorCode, InferenceError, Latencies
 from interlingua.translator.admin.quantiles import quantile_ms
+from interlingua.translator.cli.admin_address import answer
 
 _BUCKET = re.compile(
     r'^interlingua_model_duration_seconds_bucket\{model="((?:[^"\\]|\\.)*)",[^}]*\} (\d+)', re.MULTILINE
@@ -100,8 +101,7 @@ class DaemonView:
 
 
 def snapshot(connection: http.client.HTTPConnection) -> DaemonReports:
-    """Query the admin address. Raises ``OSError`` and ``http.client.HTTPException`` if it does not answer,
-    ``InferenceError`` if it is no admin address."""
+    """Query the admin address. Raises ``NoAnswerError``, and ``InferenceError`` if it is no admin address."""
     try:
         return DaemonReports(
             time.monotonic(),
@@ -131,14 +131,10 @@ def _report(connection: http.client.HTTPConnection, path: str, also: int = 200) 
 
 
 def _page(connection: http.client.HTTPConnection, path: str, also: int = 200) -> tuple[int, bytes]:
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    body = answer.read()
-    if answer.status not in (200, also):
-        raise InferenceError(
-            ErrorCode.BAD_UPSTREAM, f"{path} answers {answer.status}: is that the admin address?"
-        )
-    return answer.status, body
+    status, body = answer(connection, "GET", path)
+    if status not in (200, also):
+        raise InferenceError(ErrorCode.BAD_UPSTREAM, f"{path} answers {status}: is that the admin address?")
+    return status, body
 
 
 def _latencies(metrics: str) -> dict[str, list[int]]:

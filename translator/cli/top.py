@@ -4,7 +4,6 @@ terminal the table is updated in place until Ctrl-C; a pipe gets one table after
 from __future__ import annotations
 
 import argparse
-import http.client
 import os
 import sys
 import time
@@ -12,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from interlingua.translator.cli.admin_address import add_admin, connection_of
-from interlingua.translator.cli.arguments import positive
+from interlingua.translator.cli.arguments import NoAnswerError, add_admin, positive
 
 if TYPE_CHECKING:
     from interlingua.translator.cli.snapshots import DaemonReports, DaemonView
@@ -38,12 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show tables. Returns 1 if the daemon does not answer the first query."""
-    try:
-        before = _snapshot(arguments)
-    except (OSError, http.client.HTTPException) as error:
-        sys.stderr.write(f"interlingua top: no answer from the admin address: {error}\n")
-        return 1
+    """Show tables. Raises ``NoAnswerError`` if the daemon does not answer the first query."""
+    before = _snapshot(arguments)
     if arguments.once or arguments.json:
         return _once(arguments, before)
     with _screen() as on_screen:
@@ -51,8 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
             time.sleep(arguments.interval_secs)
             try:
                 now = _snapshot(arguments)
-            except (OSError, http.client.HTTPException) as error:
-                _show([f"no answer from the admin address: {error}"], on_screen)
+            except NoAnswerError as error:
+                _show([str(error)], on_screen)
                 continue
             _show(_lines(before, now), on_screen)
             before = now
@@ -74,6 +68,7 @@ def _once(arguments: argparse.Namespace, before: DaemonReports) -> int:
 
 
 def _snapshot(arguments: argparse.Namespace) -> DaemonReports:
+    from interlingua.translator.cli.admin_address import connection_of
     from interlingua.translator.cli.snapshots import snapshot
 
     return snapshot(connection_of(arguments, _TIMEOUT_SECS))

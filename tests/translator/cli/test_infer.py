@@ -6,6 +6,7 @@ import io
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,24 @@ def test_no_server_to_detect(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith(
         "UNAVAILABLE: the upstream at unix:nowhere.sock cannot be reached"
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--timeout-secs=nan"], "argument --timeout-secs: invalid number above 0 value: 'nan'"),
+        (["--timeout-secs=-1"], "argument --timeout-secs: invalid number above 0 value: '-1'"),
+        (["--transport=htp"], "unknown transport 'htp'; did you mean 'http'? (allowed: "),
+        (["--dialect=ois"], "unknown dialect 'ois'; did you mean 'oip'? (allowed: "),
+        (["--dialect=oip", "--transport=tcp"], "unknown transport of oip 'tcp' (allowed: http, grpc)"),
+    ],
+)
+def test_no_server_is_needed_to_refuse(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with suppress(SystemExit):  # as argparse ends
+        assert main(["infer", "--url=unix:nowhere.sock", "--model=m", *arguments]) == 2
+    assert complaint in capsys.readouterr().err
 
 
 def test_a_server_of_no_dialect(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,9 +215,9 @@ def test_many_times(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_picture_there_and_back(served: Served, tmp_path: Path) -> None:
     """Through a model that takes the encoded file, and one that takes pixels."""
     Image.fromarray(np.arange(48, dtype="u1").reshape(4, 4, 3)).save(tmp_path / "x.png")
-    given = ["--model=identity_bytes", f"--input=INPUT0=@{tmp_path}/x.png", "-o", f"{tmp_path}/y.npy"]
+    given = ["--model=identity_bytes", f"--input=INPUT0=@{tmp_path}/x.png", "-o", f"{tmp_path}/y.NPY"]
     assert infer(served, *given) == 0
-    assert np.load(tmp_path / "y.npy").tolist() == [(tmp_path / "x.png").read_bytes()]
+    assert np.load(tmp_path / "y.NPY").tolist() == [(tmp_path / "x.png").read_bytes()]
 
 
 @pytest.mark.parametrize(
@@ -209,6 +228,7 @@ def test_a_picture_there_and_back(served: Served, tmp_path: Path) -> None:
         (["--parameter", "a"], "--parameter a: write NAME=VALUE"),
         (["--sequence-end"], "--sequence-start and --sequence-end need --sequence"),
         (["--sequence=0"], "--sequence: 0 and an empty text are no sequence"),
+        (["--input=image=@-", "--input=other=@-"], "standard input has one value: @- is there 2 times"),
         (["--input", "@nowhere.json"], "inputs: 'nowhere.json' cannot be read as .json"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import pty
 import re
@@ -157,6 +158,42 @@ def test_one_after_the_other_in_a_pipe(busy: Daemon) -> None:
 
 def test_no_daemon(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "--admin", "unix:nowhere.sock", "--once"]) == 1
+    assert capsys.readouterr().err.startswith("interlingua top: no answer from the admin address: ")
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:x", "127.0.0.1:99999", "http://[::1", "ftp://a", ""])
+def test_no_address(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--admin", url, "--once"]) == 2
+    assert f"'{url}' is not a URL such as http://127.0.0.1:8002" in capsys.readouterr().err
+
+
+def test_no_file_of_authorities(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--admin", "https://127.0.0.1:1", "--ca", "nowhere.pem", "--once"]) == 2
+    assert "'nowhere.pem' cannot be read as certificates: No such file" in capsys.readouterr().err
+
+
+def test_a_daemon_that_ends_within_the_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its last answer is cut short."""
+    replies = iter([b"{}", b"{}", b"{}", b"{}", b"{}", b"", None])
+
+    class Daemon(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if (body := next(replies)) is not None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+            else:
+                self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            """Keep the output of the test clean."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Daemon) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = f"127.0.0.1:{server.server_port}"
+        assert main(["top", "--admin", place, "--interval-secs", "0.01", "--once"]) == 1
+        server.shutdown()
     assert capsys.readouterr().err.startswith("interlingua top: no answer from the admin address: ")
 
 
