@@ -62,7 +62,7 @@ class Action(Generic[Answer]):
     SERVER_METADATA                                          ``ServerMetadata``
     MODEL_METADATA                                           ``ModelMetadata``
     STATUS                                                   ``ServerStatus``, of one model where
-                                                             ``Opened.model`` names one
+                                                             ``Opened`` names one, and of one version
     REPOSITORY_INDEX          ``IndexQuery`` or None         ``tuple[ModelStatus, ...]``
     MODEL_CONFIG                                             serialized ``inference.ModelConfig``
     STATISTICS                                               ``tuple[ModelStatus, ...]``, of all models

@@ -25,6 +25,7 @@ from interlingua.schemas import (
     Readiness,
     Signature,
     VersionStatistics,
+    VersionStatus,
 )
 
 
@@ -200,6 +201,12 @@ class Target(Protocol):
     async def status(self) -> ModelStatus:
         """The model's configuration and its versions with their statistics. Raises UNAVAILABLE if the
         upstream does not answer."""
+
+    async def version_status(self, version: str) -> VersionStatus | None:
+        """The status of ``version``, which may be a label; None for an unknown one. Raises UNAVAILABLE if the
+        upstream does not answer, and its error for an unknown label."""
+        versions = (await self.status()).versions
+        return next((each for each in versions if each.version == version), None)
 
     async def ready(self, version: str = "") -> Readiness:
         """Whether a request would be answered now. Never raises."""

@@ -301,11 +301,13 @@ class ServerMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """An answer to a probe; ``reason`` says why it is not ready. ``leaving``: the server is shutting down."""
+    """An answer to a probe; ``reason`` says why it is not ready. ``leaving``: the server is shutting down.
+    ``version`` is the one of a model that an upstream reports, if it reports one."""
 
     ready: bool
     reason: str = ""
     leaving: bool = False
+    version: str = ""
 
 
 class Operation(enum.Enum):

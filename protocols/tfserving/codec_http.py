@@ -268,8 +268,8 @@ def _read_answer(body: Buffer, signature: Signature | None) -> tuple[Tensor, ...
 
 def _only_fit(key: str, value: Any, specs: Mapping[str, TensorSpec]) -> TensorSpec:
     """The output that a ``value`` without a name is. Of several outputs, KServe's servers answer with the one
-    that they choose, since no request over REST names outputs. Raises
-    MALFORMED naming the outputs unless the value has the shape of exactly one."""
+    that they choose, since no request over REST names outputs. Raises MALFORMED naming the outputs unless the
+    value has the shape of exactly one."""
     if len(specs) == 1:
         return next(iter(specs.values()))
     shape = shape_of(value)

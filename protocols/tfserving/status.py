@@ -50,13 +50,9 @@ class VersionState(NamedTuple):
 
 
 def states(status: ServerStatus, model: str, version: str) -> list[VersionState]:
-    """The versions of ``model``, or the requested one. Raises NOT_FOUND."""
+    """The versions of ``model``, of which ``status`` has the requested one. Raises NOT_FOUND."""
     found = status.models.get(model) or ModelStatus(model)
-    listed = [
-        _state(each.version, each.state, each.reason)
-        for each in found.versions
-        if version in ("", each.version)
-    ]
+    listed = [_state(each.version, each.state, each.reason) for each in found.versions]
     if not listed:
         which = f"version {version}" if version else "any versions"
         raise InferenceError(ErrorCode.NOT_FOUND, f"Could not find {which} of model {model}")
@@ -134,14 +130,16 @@ def read_document(given: Mapping[str, Any]) -> list[VersionState]:
 
 
 def readiness(model: ModelRef, found: Iterable[VersionState]) -> Readiness:
-    """Whether the requested version is available, or any version if none is requested."""
+    """Whether the requested version is available, or any version if none is requested, and which."""
     reasons: list[str] = []
+    version = ""
     for each in found:
+        version = version or str(each.version)
         if each.state == AVAILABLE:
-            return Readiness(True)
+            return Readiness(True, version=str(each.version))
         reasons.append(each.message or f"version {each.version} is in state {each.state}")
     reason = "; ".join(reasons) or "it has no versions"
-    return Readiness(False, f"model '{model.name}' is not ready: {reason}")
+    return Readiness(False, f"model '{model.name}' is not ready: {reason}", version=version)
 
 
 def _text(words: str) -> str:

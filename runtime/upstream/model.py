@@ -303,6 +303,17 @@ class UpstreamModel(Target):
         )
         return self._last
 
+    async def version_status(self, version: str) -> VersionStatus | None:
+        """See ``Target``. An upstream may know versions and labels that its metadata do not list."""
+        listed = await super().version_status(version)
+        if listed is not None or not self.upstream.offers(Operation.MODEL_READY):
+            return listed
+        said: Readiness = await self._query(Operation.MODEL_READY, version)
+        if not said.ready and not said.version:
+            return None
+        state = ModelState.READY if said.ready else ModelState.UNAVAILABLE
+        return VersionStatus(said.version or version, state, said.reason)
+
     async def ready(self, version: str = "") -> Readiness:
         """Whether the upstream reports the model as ready. A server without such a call is ready if it
         accepts connections and the signature is declared."""

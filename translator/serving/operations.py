@@ -197,7 +197,7 @@ async def _status(request: OperationRequest) -> ServerStatus:
                 ErrorCode.NOT_FOUND, f"no status available for unknown model '{request.model}'"
             )
         (status,) = await _with_totals(service, [status])
-        models = {request.model: request.renamed(status)}
+        models = {request.model: await _requested(request, request.renamed(status))}
     else:
         statuses = await service.catalog.statuses()
         models = dict(zip(statuses, await _with_totals(service, statuses.values()), strict=True))
@@ -208,6 +208,16 @@ async def _status(request: OperationRequest) -> ServerStatus:
         models,
         service.counted if service.total is None else await service.total("operations"),
     )
+
+
+async def _requested(request: OperationRequest, status: ModelStatus) -> ModelStatus:
+    """``status`` with the requested version alone, if one is requested."""
+    if not request.version:
+        return status
+    if request.target is None:
+        return replace(status, versions=tuple(v for v in status.versions if v.version == request.version))
+    found = await request.target.version_status(request.version)
+    return replace(status, versions=() if found is None else (found,))
 
 
 async def _deployment(request: OperationRequest) -> Deployment:

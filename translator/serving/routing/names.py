@@ -24,6 +24,7 @@ from interlingua.schemas import (
     Readiness,
     RequestedOutput,
     Signature,
+    VersionStatus,
 )
 from interlingua.schemas.model_config import MODEL_CONFIG
 
@@ -180,6 +181,9 @@ class View(Target):
 
     async def status(self) -> ModelStatus:
         return self._names.status(await self._target.status(), self._model)
+
+    async def version_status(self, version: str) -> VersionStatus | None:
+        return await self._target.version_status(self._names.version(version))
 
     async def ready(self, version: str = "") -> Readiness:
         return await self._target.ready(self._names.version(version))
