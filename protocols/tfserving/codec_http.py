@@ -88,7 +88,8 @@ def _read_long(body: Buffer, signature: Signature) -> tuple[tuple[Tensor, ...], 
 
 def _read(body: Buffer, signature: Signature) -> tuple[tuple[Tensor, ...], PredictForm]:
     document = parse_object(body, {INSTANCES, INPUTS, *signature.input_names})
-    check_signature_name(signature_name(document))
+    if "signature_name" in document:
+        check_signature_name(signature_name(document))
     if not signature.inputs:
         raise invalid_tensor("Failed to get input map for signature: DEFAULT")
     instances, inputs = document.get(INSTANCES, _MISSING), document.get(INPUTS, _MISSING)
@@ -175,10 +176,10 @@ def encode_response(form: PredictForm, response: InferResponse) -> bytes:
     outputs = response.outputs
     if not outputs:
         raise invalid_tensor("Cannot convert empty tensor map to JSON")
+    if len(outputs) == 1 and not form.named and (outputs[0].shape or not form.by_row):
+        return write_json({PREDICTIONS if form.by_row else OUTPUTS: write_value(outputs[0])})
     if form.by_row:
         return write_json({PREDICTIONS: rows(outputs, _batch_of(outputs), named=form.named)})
-    if len(outputs) == 1 and not form.named:
-        return write_json({OUTPUTS: write_value(outputs[0])})
     return write_json({OUTPUTS: {tensor.name: write_value(tensor) for tensor in outputs}})
 
 

@@ -18,10 +18,10 @@ import numpy as np
 from interlingua.protocols.json_document import LazyArray
 from interlingua.protocols.numeric_json import in_shape, json_values, pack_values
 from interlingua.protocols.tfserving.codec import DIALECT_NAME
-from interlingua.protocols.tfserving.tensor_proto import in_memory
 from interlingua.schemas import (
     Datatype,
     InferenceError,
+    SharedMemoryRef,
     Tensor,
     TensorSpec,
     element_count,
@@ -58,20 +58,23 @@ def is_base64(value: Any) -> bool:
 def read_value(name: str, spec: TensorSpec, value: Any) -> Tensor:
     """The tensor of ``spec`` in ``value``, an element or nested arrays. Raises INVALID_TENSOR naming the
     tensor, for rows of unequal length, elements of another kind or out of range; UNREPRESENTABLE for BF16."""
-    _check_datatype(name, spec.datatype)
+    datatype = spec.datatype
+    if datatype is Datatype.BF16:
+        raise _no_form(name)
     shape = shape_of(value)
     values = value if isinstance(value, (list, LazyArray)) else [value]
     count = element_count(shape, name)
-    if spec.datatype is Datatype.BYTES:
+    if datatype is Datatype.BYTES:
         data = memoryview(pack_bytes(_strings(name, count, values)))
     else:
-        data = pack_values(name, spec.datatype, count, values)
-    return Tensor(name, spec.datatype, _completed(shape, spec.shape), data)
+        data = pack_values(name, datatype, count, values)
+    if not count:
+        shape = _completed(shape, spec.shape)
+    return Tensor(name, datatype, shape, data)
 
 
-def _check_datatype(name: str, datatype: Datatype) -> None:
-    if datatype is Datatype.BF16:
-        raise not_carried(DIALECT_NAME, f"tensor '{name}' of datatype {datatype.value} in JSON")
+def _no_form(name: str) -> InferenceError:
+    return not_carried(DIALECT_NAME, f"tensor '{name}' of datatype {Datatype.BF16.value} in JSON")
 
 
 def inferred(name: str, value: Any) -> TensorSpec:
@@ -107,7 +110,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
 def _completed(shape: tuple[int, ...], stated: tuple[int, ...]) -> tuple[int, ...]:
     """``shape`` with the dimensions inside of an empty array, which only the signature states."""
     rest = stated[len(shape) :]
-    return (*shape, *rest) if rest and 0 in shape and min(rest) >= 0 else shape
+    return (*shape, *rest) if rest and min(rest) >= 0 else shape
 
 
 def _strings(name: str, count: int, values: list[Any] | LazyArray) -> Iterable[bytes]:
@@ -139,14 +142,17 @@ def read_string(owner: str, value: Any) -> bytes:
 def write_value(tensor: Tensor) -> Any:
     """The elements of ``tensor`` in nested arrays, for ``write_json``. Raises UNREPRESENTABLE naming the
     tensor for BF16, shared memory, and a shape that arrays cannot have."""
-    shape, data = tensor.shape, in_memory(tensor)
-    _check_datatype(tensor.name, tensor.datatype)
+    shape, data, datatype = tensor.shape, tensor.data, tensor.datatype
+    if isinstance(data, SharedMemoryRef):
+        raise not_carried(DIALECT_NAME, f"the shared memory of tensor '{tensor.name}'")
+    if datatype is Datatype.BF16:
+        raise _no_form(tensor.name)
     if len(shape) > _MAX_RANK:
         raise not_carried(DIALECT_NAME, f"the {len(shape)} dimensions of tensor '{tensor.name}' in JSON")
     if 0 in shape and prod(shape[: shape.index(0)]) > _MAX_EMPTY:
         raise not_carried(DIALECT_NAME, f"the empty rows of tensor '{tensor.name}' in JSON")
-    if tensor.datatype is not Datatype.BYTES:
-        if len(data) != tensor.count * tensor.datatype.itemsize:
+    if datatype is not Datatype.BYTES:
+        if len(data) != prod(shape) * datatype.itemsize:
             raise _of_another_size(tensor)
         return json_values(tensor, tokens=True, nested=True)
     return LongStrings(tensor) if len(data) > _LONG_STRINGS else _written(tensor)
