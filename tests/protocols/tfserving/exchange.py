@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from interlingua.protocols.tfserving import DIALECT
@@ -44,9 +45,9 @@ MODELS = {
 }
 
 
-def pipeline(flavor: str = "") -> Pipeline:
-    """A listener with :data:`MODELS`."""
-    service = Service(Router(echoing(MODELS)), ServerMetadata("interlingua", "0"))
+def pipeline(flavor: str = "", models: Mapping[str, Signature] = MODELS) -> Pipeline:
+    """A listener with ``models``."""
+    service = Service(Router(echoing(models)), ServerMetadata("interlingua", "0"))
     return Pipeline(service, "loopback", [each.flavored(flavor) for each in DIALECT.bindings.values()])
 
 
