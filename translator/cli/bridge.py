@@ -15,6 +15,9 @@ from interlingua.translator.config.wording import unknown
 PORTS = {"http": 8000, "grpc": 8001, "brpc": 8010, "tcp": 8011}
 """The ports of config.example.yaml; those of Triton, where it has one."""
 
+OWN_PORTS = {"tfserving": {"http": 8501, "grpc": 8500}}
+"""Those of a listener of one dialect, whose clients expect others: `tensorflow_model_server --help`."""
+
 ADMIN_PORT = 8002
 
 
@@ -47,7 +50,8 @@ class Bridge:
         for transport in dict.fromkeys(each.transport for each in self.clients):
             spoken = [each for each in self.clients if each.transport == transport]
             speaks = ", ".join(each.dialect for each in spoken)
-            place = as_value(f"127.0.0.1:{PORTS[transport]}")
+            ports = OWN_PORTS.get(speaks, PORTS)
+            place = as_value(f"127.0.0.1:{ports[transport]}")
             nameless = not all(each.capability.model_name for each in spoken)
             default = f", default_model: {as_value(next(iter(self.models)))}" if nameless else ""
             yield f"  - {{listen: {place}, transport: {transport}, dialects: [{speaks}]{default}}}"

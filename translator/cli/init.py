@@ -1,5 +1,5 @@
 """On a terminal, questions take the place of absent options. The file is commented, and `interlingua check`
-accepts it."""
+accepts it. Without --to the server at --url is recognized, if it runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="clients",
         help="the dialect of the clients; repeatable",
     )
-    add("--to", metavar="D/T", dest="server", help="dialect and transport of the server, such as oip/grpc")
+    add(
+        "--to",
+        metavar="D/T",
+        dest="server",
+        help="dialect and transport of the server, such as oip/grpc (default: detected)",
+    )
     add("--url", action="append", metavar="U", dest="urls", help="an address of the server; repeatable")
     add(
         "--model",
@@ -74,8 +79,9 @@ def _bridge(arguments: argparse.Namespace) -> Bridge:
         f"What do your clients speak? {', '.join(DIALECTS)}; /http or the like for one transport",
         bridge.clients_of,
     )
+    stated = arguments.server or _recognized(arguments)
     server = _answer(
-        arguments.server and [arguments.server],
+        stated and [stated],
         "--to",
         f"What does the server speak? {', '.join(bridge.server_names())}",
         lambda texts: bridge.server_of(texts[0]),
@@ -93,6 +99,24 @@ def _bridge(arguments: argparse.Namespace) -> Bridge:
         lambda texts: bridge.models_of(texts, server),
     )
     return bridge.Bridge(clients, server, urls, models)
+
+
+def _recognized(arguments: argparse.Namespace) -> str:
+    """Dialect and transport of the server at the first --url; empty without one, or if none is recognized."""
+    from interlingua.protocols.transport import loop
+    from interlingua.translator.probe.recognition import PATIENCE_SECS, recognize
+
+    if not arguments.urls:
+        return ""
+    url, model = (each[0].split(",")[0].strip() for each in (arguments.urls, arguments.models or [""]))
+    try:
+        found = loop.run(recognize(url, PATIENCE_SECS, model=model.rpartition("=")[2]))
+    except ValueError as error:
+        raise RefusedError(f"--url: {error}") from error
+    if found is None:
+        sys.stderr.write(f"no known dialect is recognized at {url}\n")
+        return ""
+    return found.name
 
 
 def _answer(stated: list[str] | None, option: str, question: str, read: Callable[[list[str]], T]) -> T:

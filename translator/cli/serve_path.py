@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from interlingua.protocols.transport.address import parse_address
 from interlingua.runtime.model_config.config import ModelConfig
 from interlingua.runtime.model_config.mlserver_settings import SETTINGS_FILENAME
 from interlingua.runtime.repository.files import Repository
@@ -28,7 +29,11 @@ def configuration(path: Path, host: str, port: int) -> str:
     next one, the admin address on the one after it; port 0 is a free one for each. Raises ``RefusedError`` if
     there is no model."""
     shown = f"[{host}]" if ":" in host else host
-    places = (f"{shown}:{port + offset if port else 0}" for offset in range(3))
+    places = [f"{shown}:{port + offset if port else 0}" for offset in range(3)]
+    try:
+        parse_address(places[0])
+    except ValueError:
+        raise RefusedError(f"--host: '{host}' is neither a name nor an address of this machine") from None
     fields = dict(zip(("all", "grpc", "admin"), map(as_value, places), strict=True))
     template = (files("interlingua.translator.example") / "config.yaml").read_text(encoding="utf-8")
     return Template(template).substitute(fields, models="\n".join(_models(path.resolve(), str(path))))

@@ -22,8 +22,8 @@ ADMIN = "127.0.0.1:8002"
 
 _TIMEOUT_SECS = 10.0
 
-# ECMA-48 and xterm: the alternate screen and the cursor; the top left; clearing to the end
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+# ECMA-48 and xterm: the alternate screen, the cursor, wrapped lines; the top left; clearing to the end
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 

@@ -37,9 +37,11 @@ async def recognize(
     ]
     patience = min(timeout_secs, PATIENCE_SECS)
     for group in _GROUPS:
-        candidates = [each for each in possible if each.transport in group]
-        if candidates and (found := await detect(place, patience, model, candidates)):
-            return found[0]
+        over = [each for each in possible if each.transport in group]
+        # requests of other dialects are errors in the server's log: the first dialect is the usual one
+        for candidates in (over[:1], over[1:]):
+            if candidates and (found := await detect(place, patience, model, candidates)):
+                return found[0]
     return None
 
 

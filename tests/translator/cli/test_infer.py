@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from interlingua.translator.cli import main
+from interlingua.translator.config import parse
 from tests.translator.cli.serving import ROOT, Served, serve
 
 DIGITS = ROOT / "examples" / "digits"
@@ -121,6 +122,12 @@ def test_a_server_of_no_dialect(served: Served, capsys: pytest.CaptureFixture[st
         f"BAD_UPSTREAM: no known dialect is recognized at {served.admin}: state --dialect and --transport\n"
     )
     assert capsys.readouterr().err == expected
+
+
+def test_a_bridge_to_a_recognized_server(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--from=trtis", f"--url={served.every}", "--model=m=digits", "-o=-"]) == 0
+    server = parse(capsys.readouterr().out).upstreams["server"]
+    assert (server.dialect, server.transport, server.urls) == ("oip", "grpc", (served.every,))
 
 
 def test_an_image(served: Served, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -126,6 +127,17 @@ def test_without_a_terminal_nothing_is_asked() -> None:
     ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 2
     assert "--to is missing" in ran.stderr
+
+
+def test_a_server_that_is_not_recognized(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    words = ["init", "--from=trtis", "--model=m", "-o=-"]
+    assert main([*words, "--url=unix:nowhere.sock"]) == 2
+    assert "no known dialect is recognized at unix:nowhere.sock\n" in capsys.readouterr().err
+    assert main([*words, "--url=nowhere"]) == 2
+    assert capsys.readouterr().err.startswith("interlingua init: --url: 'nowhere' is not a URL")
 
 
 def test_four_questions_on_a_terminal(tmp_path: Path) -> None:

@@ -162,6 +162,12 @@ def test_addresses_of_a_file_are_in_the_file(capsys: pytest.CaptureFixture[str])
     assert "the file states its addresses" in capsys.readouterr().err
 
 
+def test_no_host(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--example", "--host", "no host"]) == 2
+    expected = "interlingua serve: --host: 'no host' is neither a name nor an address of this machine\n"
+    assert capsys.readouterr().err == expected
+
+
 def test_a_taken_port(served: Served) -> None:
     port = served.every.rpartition(":")[2]
     command = [sys.executable, "-m", "interlingua", "serve", "--example", "--port", port]

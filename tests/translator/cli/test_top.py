@@ -137,10 +137,11 @@ def test_in_place_on_a_terminal(busy: Daemon) -> None:
         assert process.wait(DEADLINE_SECS) == 130
     os.close(ours)
     text = shown.decode()
-    # the alternate screen, every table from its top left, and at the end the former screen and the cursor
-    assert text.startswith("\x1b[?1049h\x1b[?25l\x1b[H")
+    # the alternate screen, without a cursor, long lines cut; every table from its top left; at the end the
+    # former screen, cursor and lines
+    assert text.startswith("\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H")
     assert text.count("\x1b[H") >= 2
-    assert text.endswith("\x1b[?25h\x1b[?1049l")
+    assert text.endswith("\x1b[?7h\x1b[?25h\x1b[?1049l")
 
 
 def test_one_after_the_other_in_a_pipe(busy: Daemon) -> None:

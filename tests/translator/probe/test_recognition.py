@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -18,7 +19,10 @@ from interlingua.translator.probe.recognition import recognize
 class OipServer(BaseHTTPRequestHandler):
     """The metadata of a server of the Open Inference Protocol, by a library that waits for whole lines."""
 
+    paths: ClassVar[list[str]] = []
+
     def do_GET(self) -> None:
+        self.paths.append(self.path)
         known = self.path == "/v2"
         body = json.dumps(
             {"name": "server", "version": "1", "extensions": []} if known else {"error": "?"}
@@ -48,6 +52,13 @@ async def test_a_server_of_http_alone(http_server: str, scheme: str) -> None:
     binding = await recognize(f"{scheme}{http_server}", 30)
     assert binding is not None
     assert binding.name == "oip/http"
+
+
+async def test_a_server_sees_no_request_of_other_dialects(http_server: str) -> None:
+    """Each of them could be a line in its log."""
+    OipServer.paths.clear()
+    assert await recognize(http_server, 30) is not None
+    assert set(OipServer.paths) == {"/v2", "/interlingua/probe/of/nothing"}
 
 
 async def test_what_is_stated_and_needed(http_server: str) -> None:
