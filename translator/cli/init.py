@@ -81,7 +81,7 @@ def _bridge(arguments: argparse.Namespace) -> Bridge:
     )
     stated = arguments.server or _recognized(arguments)
     server = _answer(
-        stated and [stated],
+        [stated] if stated else None,
         "--to",
         f"What does the server speak? {', '.join(bridge.server_names())}",
         lambda texts: bridge.server_of(texts[0]),
