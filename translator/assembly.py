@@ -41,8 +41,19 @@ from interlingua.runtime.upstream.attributes import Attributes
 from interlingua.runtime.upstream.dropped_fields import DroppedFields
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.header_file import HeaderFile
+from interlingua.runtime.upstream.members_file import MembersFile
 from interlingua.runtime.upstream.model import UpstreamModel
-from interlingua.runtime.upstream.pool import Gate, HostName, HostNames, Member, Pool, Probes
+from interlingua.runtime.upstream.pool import (
+    Discovery,
+    Gate,
+    HostName,
+    Listing,
+    Member,
+    Pool,
+    Probes,
+    Weighted,
+    members_at,
+)
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ListenerAddress, ServerMetadata
 from interlingua.schemas.offload import DecodingLimits
@@ -55,6 +66,7 @@ from interlingua.translator.admin.site import Site, add_sources
 from interlingua.translator.admin.sources import Sources
 from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.identities import has_identities
+from interlingua.translator.config.members import members_file
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
 from interlingua.translator.logs import setup as logs
@@ -397,27 +409,29 @@ def _forwarding(options: UpstreamOptions) -> Forwarding:
 
 
 def _pool(options: UpstreamOptions) -> Pool:
-    members: list[Member] = []
-    names: list[HostName] = []
-    for url in options.urls:
-        address = parse_url(url, options.transport).address
-        if is_name(address.host):
-            name = HostName.of(address.host, address.port, partial(_member, url, options))
-            names.append(name)
-            members += name.known.values()
-        else:
-            members.append(_member(url, options))
+    make, path = partial(_server, options, _tls(options)), members_file(options)
+    listing = None if path is None else Listing(MembersFile(path, options.transport), make)
+    servers = [] if listing else [make(url) for url in options.urls]
+    names = [each for each in servers if isinstance(each, HostName)]
     interval = options.probe_interval_secs
     return Pool(
-        members,
+        listing.members() if listing else [member for each in servers for member in members_at(each)],
         Probes(interval, options.connect_timeout_secs) if interval else None,
-        HostNames(names, resolve, options.resolve_interval_secs),
+        Discovery(names, resolve, options.resolve_interval_secs, listing),
+        Weighted(options.zone or "", options.slow_start_secs),
     )
 
 
-def _member(url: str, options: UpstreamOptions, at: str = "") -> Member:
+def _server(options: UpstreamOptions, tls: TlsContext | None, url: str) -> HostName | Member:
+    """The server at ``url``, or the host name to follow."""
+    address = parse_url(url, options.transport).address
+    if is_name(address.host):
+        return HostName.of(address.host, address.port, partial(_member, url, options, tls))
+    return _member(url, options, tls)
+
+
+def _member(url: str, options: UpstreamOptions, tls: TlsContext | None, at: str = "") -> Member:
     place = parse_url(url, options.transport)
-    tls = _tls(options)
     client = client_of(options.transport, options.engine)(
         place,
         connect_timeout_secs=options.connect_timeout_secs,
@@ -431,7 +445,7 @@ def _member(url: str, options: UpstreamOptions, at: str = "") -> Member:
 
 
 def _tls(options: UpstreamOptions) -> TlsContext | None:
-    """TLS to a server. Raises ``OSError`` for files that are not usable."""
+    """TLS to the servers. Raises ``OSError`` for files that are not usable."""
     if options.tls is None:
         return None
     return TlsContext(options.tls.build(ALPN[options.transport].upstream))

@@ -325,7 +325,7 @@ class Upstream:
             self._prepare(request, context, forwards=False)
             return await self.offloaded(call.decode, form, await self._send(member.client, request))
 
-        results = await asyncio.gather(*map(send, self.pool.members), return_exceptions=True)
+        results = await asyncio.gather(*map(send, self.pool.some()), return_exceptions=True)
         failed = [each for each in results if isinstance(each, BaseException)]
         if failed:
             raise failed[0]

@@ -62,6 +62,8 @@ MERGING: Rules = {
     "url": first,
     "state": worst("in use", "not ready", "ejected"),
     "breaker": worst("closed", "half-open", "open"),
+    "weight": first,
+    "zone": first,
     "probed": lambda one, other: one or other,
 }
 """How the reports of two processes become one."""
@@ -95,6 +97,8 @@ def _server(member: Member) -> dict[str, Any]:
         "state": state_of(member),
         "breaker": "closed" if not member.open else "half-open" if member.trying else "open",
         "probed": member.probed,
+        "weight": member.weight,
+        "zone": member.zone,
         "outstanding": member.running,
         "requests": member.requests,
         "failures": member.failures,

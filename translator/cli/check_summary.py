@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from interlingua.runtime.upstream.members_file import ListedMember
 from interlingua.translator.config import Config
+from interlingua.translator.config.members import members_file, members_of
 from interlingua.translator.config.models import ModelOptions
+from interlingua.translator.config.options import UpstreamOptions
 from interlingua.translator.config.routes import RouteOptions
 
 
@@ -61,11 +64,24 @@ def _backing(config: Config, name: str, model: ModelOptions) -> str:
     if model.upstream is None:
         return f"backend {model.backend}" + (f", {model.path}" if model.path else "")
     upstream = config.upstreams[model.upstream]
-    there = f"{upstream.dialect} over {upstream.transport} at {', '.join(upstream.urls)}"
+    there = f"{upstream.dialect} over {upstream.transport} at {_servers(upstream)}"
     remote = name if model.remote_model is None else model.remote_model
     return (
         f"upstream {model.upstream} ({there}), {f'model {remote}' if remote else 'its default model'} there"
     )
+
+
+def _servers(upstream: UpstreamOptions) -> str:
+    listed = [_server(member) for member in members_of(upstream)]
+    path = members_file(upstream)
+    urls = ", ".join(listed) or "none"
+    return urls if path is None else f"the servers in {path}: {urls}"
+
+
+def _server(member: ListedMember) -> str:
+    said = [f"weight {member.weight:g}"] if member.weight != 1 else []
+    said += [f"zone {member.zone}"] if member.zone else []
+    return f"{member.url} ({', '.join(said)})" if said else member.url
 
 
 def _route(route: RouteOptions) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from interlingua.protocols.transport.address import Address, parse_address, parse_url
 from interlingua.translator.config.document import Path
+from interlingua.translator.config.members import members_of
 from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
 from interlingua.translator.serving.routing.conditions import Conditions, RouteKey
 
@@ -66,7 +67,7 @@ def _routed_to(config: Config, listener: ListenerOptions, dialect: str, model: s
 
 def _is(listener: ListenerOptions, upstream: UpstreamOptions) -> bool:
     bound = parse_address(listener.listen)
-    urls = (parse_url(url, upstream.transport) for url in upstream.urls)
+    urls = (parse_url(member.url, upstream.transport) for member in members_of(upstream))
     return any(not url.base and _reaches(url.address, bound) for url in urls)
 
 

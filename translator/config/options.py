@@ -23,6 +23,7 @@ from interlingua.protocols.transport.h2.options import (
     Http2Options,
 )
 from interlingua.protocols.transport.timeouts import MIN_BYTES_PER_SEC, STALL_SECS, Timeouts
+from interlingua.runtime.upstream.members_file import members_path
 from interlingua.schemas.offload import MIN_DECOMPRESSED_BYTES, MIN_ELEMENTS, DecodingLimits
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.config.admin import AdminOptions
@@ -296,8 +297,9 @@ class UpstreamOptions(Section):
     transport: Transport
     """The transport of messages to them."""
     urls: Annotated[tuple[UpstreamUrl, ...], Field(min_length=1)]
-    """The servers: `host:port`, `http://host:port/prefix`, or `unix:path`. All of them serve the same
-    models: each request goes to the least loaded one, the requests of a sequence to the same one."""
+    """The servers: `host:port`, `http://host:port/prefix`, or `unix:path`; or one `file:path`, a
+    [file that lists them](upstreams.md#members-file). All of them serve the same models: each request goes
+    to the least loaded one, the requests of a sequence to the same one."""
     flavor: str = "auto"
     """The server whose quirks they have, where servers of one dialect differ. `auto` works with all of
     them."""
@@ -327,7 +329,13 @@ class UpstreamOptions(Section):
     """The interval between readiness probes of each server that has been used; 0 for none. A failed server
     gets requests again when it answers one."""
     resolve_interval_secs: Seconds = 10.0
-    """The interval between DNS lookups of the hosts in `urls`; each address of a name is a server."""
+    """The interval between DNS lookups of the hosts in `urls`, and between looks at a members file; each
+    address of a name is a server."""
+    zone: Text | None = None
+    """The zone of this daemon: servers of this zone in the members file get all requests while one of them
+    works."""
+    slow_start_secs: Annotated[float, Field(ge=0)] = 0.0
+    """The time in which the share of a server that joins or recovers grows from a tenth to the whole."""
     eject_after_failures: Annotated[int, Field(ge=1)] = 3
     """The number of consecutive failures that eject a server; an unreachable one is ejected at once."""
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
@@ -355,6 +363,8 @@ class UpstreamOptions(Section):
     @field_validator("urls")
     @classmethod
     def _distinct(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        if len(urls) > 1 and any(map(members_path, urls)):
+            raise ValueError("a members file must be the only entry: list the other servers in it")
         return distinct("URL", urls)
 
     @field_validator("flavor")

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from interlingua.protocols.transport.address import covers, parse_address, parse_url
+from interlingua.runtime.upstream.members_file import members_path, read_members
 from interlingua.schemas import Datatype
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.translator.config import wording
@@ -52,7 +53,17 @@ def _unix_path(value: str) -> str:
 
 
 def _url(value: str, info: ValidationInfo) -> str:
-    parse_url(value, info.data.get("transport", ""))
+    transport = info.data.get("transport", "")
+    path = members_path(value)
+    if path is None:
+        parse_url(value, transport)
+        return value
+    try:
+        read_members(path, transport)
+    except OSError as error:
+        raise ValueError(f"'{path}' cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"'{path}' {error}") from None
     return value
 
 
@@ -93,7 +104,7 @@ KnownDialect = Annotated[str, _known("dialect", lambda context: context.installa
 KnownBackend = Annotated[str, _known("backend", lambda context: context.installation.backends)]
 UnixPath = Annotated[str, AfterValidator(_unix_path)]
 UpstreamUrl = Annotated[str, AfterValidator(_url)]
-"""The URL of a server, in a form of the entry's transport."""
+"""The URL of a server, in a form of the entry's transport, or a file of servers."""
 ExistingPath = Annotated[str, AfterValidator(_existing)]
 Folder = Annotated[str, AfterValidator(_folder)]
 KnownDatatype = Annotated[Datatype, BeforeValidator(_datatype)]

@@ -22,6 +22,7 @@ from interlingua.schemas import (
     Readiness,
 )
 from interlingua.translator.config.document import Path
+from interlingua.translator.config.members import members_of
 from interlingua.translator.config.models import ModelOptions
 from interlingua.translator.config.options import Config, UpstreamOptions
 from interlingua.translator.probe.conversation import Conversation, described, detect
@@ -44,9 +45,12 @@ class Probed:
 async def probe(config: Config, timeout_secs: float) -> list[Probed]:
     """Query every server of ``config`` concurrently; each query may take ``timeout_secs``."""
     probes = [
-        _probe_server(name, place, options, _models(config, name), timeout_secs)
+        # all servers of a members file are at its place in the configuration
+        _probe_server(
+            name, min(place, len(options.urls) - 1), member.url, options, _models(config, name), timeout_secs
+        )
         for name, options in config.upstreams.items()
-        for place in range(len(options.urls))
+        for place, member in enumerate(members_of(options))
     ]
     return list(await asyncio.gather(*probes))
 
@@ -56,9 +60,13 @@ def _models(config: Config, upstream: str) -> Mapping[str, ModelOptions]:
 
 
 async def _probe_server(
-    name: str, place: int, options: UpstreamOptions, models: Mapping[str, ModelOptions], timeout_secs: float
+    name: str,
+    place: int,
+    text: str,
+    options: UpstreamOptions,
+    models: Mapping[str, ModelOptions],
+    timeout_secs: float,
 ) -> Probed:
-    text = options.urls[place]
     url = parse_url(text, options.transport)
     binding = DIALECTS[options.dialect].bindings[options.transport]
     found, here = Probed(name, text), ("upstreams", name, "urls", place)

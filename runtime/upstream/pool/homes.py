@@ -47,6 +47,8 @@ class Homes:
 
     def find(self, key: Key, members: Sequence[Member]) -> Member | None:
         """The server among ``members`` with the state of a sequence; None if it is gone."""
+        if not members:
+            return None
         if self._publish is None:
             member = self._known.get(key) or in_order(key[1], members)[0]
             if key in self._known:

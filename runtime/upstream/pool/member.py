@@ -38,7 +38,8 @@ class Member:
     """The server ``url``, called by ``client``. ``running`` counts its current requests, ``requests`` all of
     them, ``failures`` its failures, probes included, and ``ejections`` how often it was ejected for those;
     ``ready`` is its last answer to a probe. ``answers_optional``: it answers calls that not every server
-    answers. ``changed`` is called when its health has changed."""
+    answers. ``changed`` is called when its health has changed. ``weight`` and ``zone`` are those of its
+    upstream's file, ``due`` is its turn among weighted servers, ``since`` is when it joined or returned."""
 
     def __init__(self, client: Any, url: str, threshold: int = 3, reach: Reach | None = None) -> None:
         self.client = client
@@ -54,6 +55,10 @@ class Member:
         self.probed = False
         self.suspected = asyncio.Event()
         self.changed: Callable[[Member], None] | None = None
+        self.weight = 1.0
+        self.zone = ""
+        self.due = 0.0
+        self.since = time.monotonic()
         self._threshold = threshold
         self._reach = reach
         self._mute_until = 0.0
@@ -118,6 +123,7 @@ class Member:
             self.answers_optional = self._hushed = False
         if self.open:
             self.open, self.reason = False, ""
+            self.since = time.monotonic()
             _log.info("upstream recovered", extra={"facts": self._facts()})
             self._notify()
 
@@ -164,6 +170,8 @@ class Member:
             self._failed_at = time.monotonic()
         if not health.open:
             self._in_a_row = 0
+            if self.open:
+                self.since = time.monotonic()
         self.ready, self.open, self._cut_off, self.reason = health
 
     def _notify(self) -> None:

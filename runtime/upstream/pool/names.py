@@ -1,14 +1,10 @@
-"""Follows host names: each address of a name is a server of the pool.
+"""A host name: each of its addresses is a server of the pool.
 
-A name with one address of each family is one server, reached by either. While a lookup fails, the known
-addresses stay.
+A name with one address of each family is one server, reached by either.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,22 +16,19 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 Change = Callable[[Sequence[Member], Sequence[Member]], None]
 """Called with the servers that join and those that leave."""
 
-_PATIENCE_SECS = 1.0
-"""How long requests wait for the first lookup; then they use the name itself."""
-
-_log = logging.getLogger(__name__)
-
 
 @dataclass(slots=True)
 class HostName:
     """A ``host`` to follow. ``connect(address)`` makes the server at one of its addresses, or at its name for
-    an empty ``address``; ``known`` are the servers in the pool."""
+    an empty ``address``; ``known`` are the servers in the pool, each with its ``weight`` and ``zone``."""
 
     host: str
     port: int
     connect: Callable[[str], Member]
     known: dict[str, Member]
     lost: bool = False
+    weight: float = 1.0
+    zone: str = ""
 
     @classmethod
     def of(cls, host: str, port: int, connect: Callable[[str], Member]) -> HostName:
@@ -54,50 +47,8 @@ class HostName:
         else:
             wanted = {address: address for address in max(old, new, key=len)}
         come = {key: self.connect(address) for key, address in wanted.items() if key not in self.known}
+        for member in come.values():
+            member.weight, member.zone = self.weight, self.zone
         go = [member for key, member in self.known.items() if key not in wanted]
         self.known = {key: member for key, member in self.known.items() if key in wanted} | come
         return list(come.values()), go
-
-
-class HostNames:
-    """Looks every name up at the start, and then every ``interval_secs``."""
-
-    def __init__(self, names: Sequence[HostName], resolve: Resolve, interval_secs: float) -> None:
-        self._names = names
-        self._resolve = resolve
-        self._interval = interval_secs
-        self._task: asyncio.Task[None] | None = None
-        self._known = asyncio.Event()
-
-    async def follow(self, change: Change) -> None:
-        """Report changes to ``change`` from now on. Returns after the first lookup of all names, or after a
-        timeout."""
-        if not self._names:
-            return
-        if self._task is None:
-            self._task = asyncio.create_task(self._follow(change))
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._known.wait(), _PATIENCE_SECS)
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
-
-    async def _follow(self, change: Change) -> None:
-        while True:
-            for name in self._names:
-                try:
-                    addresses = await self._resolve(name.host, name.port)
-                except OSError as error:
-                    if not name.lost:
-                        facts = {"host": name.host, "reason": str(error)}
-                        _log.warning("upstream host not found", extra={"facts": facts})
-                    name.lost = True
-                    continue
-                name.lost = False
-                come, go = name.settle(addresses)
-                if come or go:
-                    change(come, go)
-            self._known.set()
-            await asyncio.sleep(self._interval)

@@ -16,11 +16,12 @@ from typing import Any
 
 from interlingua.protocols.wire import BodyRest, ConnectionFailedError
 from interlingua.runtime.upstream.pool import spans
+from interlingua.runtime.upstream.pool.discovery import Discovery
 from interlingua.runtime.upstream.pool.homes import Homes, Key, Publish, in_order
 from interlingua.runtime.upstream.pool.member import Member
-from interlingua.runtime.upstream.pool.names import HostNames
 from interlingua.runtime.upstream.pool.probes import Probe, Probes
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
+from interlingua.runtime.upstream.pool.weighted import Weighted
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, unavailable
 from interlingua.schemas.trace import Span, Trace
 
@@ -28,15 +29,19 @@ _log = logging.getLogger(__name__)
 
 
 class Pool:
-    """``members`` are the servers of one upstream, at least one; ``names`` may add and remove some. Without
-    ``probes`` only requests show their health."""
+    """``members`` are the servers of one upstream; ``discovery`` may add and remove some, a file all of them.
+    Without ``probes`` only requests show their health. ``weighted`` chooses if the servers differ."""
 
     def __init__(
-        self, members: Several[Member], probes: Probes | None = None, names: HostNames | None = None
+        self,
+        members: Several[Member],
+        probes: Probes | None = None,
+        discovery: Discovery | None = None,
+        weighted: Weighted | None = None,
     ) -> None:
         self.members = list(members)
         self._probes = probes
-        self._names = names
+        self._discovery = discovery
         self.watched = self._watching = False
         self._upstream = ""
         self._query: Probe | None = None
@@ -44,6 +49,8 @@ class Pool:
         self._server_changed: Callable[[Member], None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._turn = 0
+        self._weighted = weighted or Weighted()
+        self._differ = self._weighted.differ(self.members)
 
     def share(self, server_changed: Callable[[Member], None], publish: Publish) -> None:
         """Notify the other processes of this daemon of changes."""
@@ -59,8 +66,8 @@ class Pool:
         if not self._watching:
             self._watching = True
             self._begin(self.members)
-        if self._names is not None:
-            await self._names.follow(self._change)
+        if self._discovery is not None:
+            await self._discovery.follow(self._change)
         self.watched = True
 
     def _begin(self, members: Several[Member]) -> None:
@@ -72,9 +79,12 @@ class Pool:
             self._probes.start(members, self._query)
 
     def _change(self, come: Several[Member], go: Several[Member]) -> None:
-        """Add and remove servers; removed ones finish their requests."""
+        """Add and remove servers, or take over their weights; removed ones finish their requests."""
         self._begin(come)
         self.members = [member for member in self.members if member not in go] + list(come)
+        self._differ = self._weighted.differ(self.members)
+        if not come and not go:
+            return
         self.homes.changed(self.members)
         facts = {
             "upstream": self._upstream,
@@ -101,6 +111,8 @@ class Pool:
         count = len(self.members)
         if count == 1 and not tried and not self.members[0].open:
             return self.members[0]
+        if self._differ:
+            return self._weighted.choose(self.members, tried)
         best: tuple[int, int] | None = None
         chosen = self._turn
         for step in range(1, count + 1):
@@ -152,14 +164,26 @@ class Pool:
             self.homes.remember(key, home, self.members, sequence.start)
         return home
 
+    @property
+    def empty(self) -> str:
+        """Why it has no server; empty if it has one."""
+        listing = None if self._discovery is None else self._discovery.listing
+        return "" if self.members or listing is None else listing.why_empty
+
+    def some(self) -> Several[Member]:
+        """The servers. Raises UNAVAILABLE if there is none."""
+        if empty := self.empty:
+            raise unavailable(empty)
+        return self.members
+
     async def idle(self) -> None:
         """Wait until no server has a request."""
         for member in self.members:
             await member.idle()
 
     async def close(self) -> None:
-        if self._names is not None:
-            await self._names.stop()
+        if self._discovery is not None:
+            await self._discovery.stop()
         for leaving in list(self._leaving):
             leaving.cancel()
             await asyncio.wait((leaving,))
@@ -291,6 +315,8 @@ class Attempt:
             member.answered()
 
     def _why_unavailable(self) -> str:
+        if empty := self._pool.empty:
+            return empty
         reasons = [member.reason for member in self._pool.members if member.reason]
         last = reasons[-1] if reasons else "none has been seen"
         if self._request is not None and self._request.sequence is not None:

@@ -12,7 +12,7 @@ import pytest
 
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
-from interlingua.runtime.upstream.pool import Gate, HostName, HostNames, Member, Pool, Probes
+from interlingua.runtime.upstream.pool import Discovery, Gate, HostName, Member, Pool, Probes
 from interlingua.runtime.upstream.pool import member as members_module
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
@@ -578,7 +578,7 @@ class Looked:
 
     def upstream(self, probes: Probes | None = None) -> Upstream:
         name = HostName.of("servers", 1, self.connect)
-        pool = Pool(list(name.known.values()), probes, HostNames([name], self.resolve, 0.02))
+        pool = Pool(list(name.known.values()), probes, Discovery([name], self.resolve, 0.02))
         return Upstream("there", STREAMING, pool, 5.0)
 
     def executed(self) -> dict[str, int]:

@@ -23,6 +23,7 @@ export const GLOSSARY = {
   batch: "The mean number of batch elements of a run.", cache: "Requests answered from the response cache.",
   reason: "Why it is not ready, or how it failed last.", server: "The address of a server of the upstream.",
   breaker: "Closed: requests go to the server. Open: it is ejected after failures. Half-open: one request tries it.",
+  weight: "The server's share of the requests, relative to the others.", zone: "The zone of the server in the members file.",
   outstanding: "Requests that have been sent and not answered.", ejections: "How often the server was ejected because of failures.",
   match: "The conditions of the route.", to: "The models that requests go to, with their share.",
   fallback: "The model that gets a request that the first one rejects.",

@@ -68,6 +68,8 @@ const upstreamTable = () =>
       field("Server", "server", "url", { mono: true }),
       field("State", "state", "state", state),
       field("Breaker", "breaker", "breaker", state),
+      field("Weight", "weight", "weight", { numeric: true, text: number }),
+      field("Zone", "zone", "zone"),
       field("Outstanding", "outstanding", "outstanding", ordinal),
       field("Requests", "total", "requests", ordinal),
       field("Failures", "failed", "failures", fault),
