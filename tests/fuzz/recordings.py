@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from interlingua.protocols.wire import (
 )
 from tests.conformance import grps_replay
 from tests.conformance.oip_recordings import grpc_recordings, http_recordings
-from tests.fuzz.golden import GOLDEN, messages, trtis_messages
+from tests.fuzz.golden import GOLDEN, entries, messages, trtis_messages
 
 Exchange = tuple[Any, Any]
 """A request and its reply, which is None if none was recorded."""
@@ -93,6 +94,22 @@ def _trtis_http() -> Iterator[Exchange]:
         )
 
 
+def _tfserving_http() -> Iterator[Exchange]:
+    for each in entries("tfserving/kserve_http.json") + entries("tfserving/ovmsclient_http.json"):
+        line, headers, body = _split(each["request"]["text"].encode())
+        method, path, _ = line.split(" ")
+        reply = None
+        if "body" in each:
+            status, content = int(each["status"].split(" ")[1]), each["body"]["text"].encode()
+            reply = HttpReply(status, dict(each["headers"]), content)
+        yield HttpRequest(method, path, "", headers, body), reply
+
+
+def _tfserving_grpc() -> Iterator[Exchange]:
+    for each in entries("tfserving/ovmsclient_grpc.json"):
+        yield GrpcRequest(each["method"], b64decode(each["request_bytes"])), None
+
+
 def _split(message: bytes) -> tuple[str, dict[str, str], bytes]:
     head, _, body = message.partition(b"\r\n\r\n")
     line, *fields = head.decode("latin-1").split("\r\n")
@@ -106,6 +123,8 @@ _RECORDED: Mapping[str, Callable[[], Iterable[Exchange]]] = {
     "grps/http": _grps_http,
     "grps/brpc": _grps_brpc,
     "trtis/http": _trtis_http,
+    "tfserving/http": _tfserving_http,
+    "tfserving/grpc": _tfserving_grpc,
     "graphpipe/http": lambda: _graphpipe(
         lambda body: HttpRequest("POST", "/", "", {}, body), lambda body: HttpReply(200, {}, body)
     ),
