@@ -242,6 +242,9 @@ def test_a_file_of_another_kind_is_answered_with_what_to_do(tmp_path: Path, name
         ("x.csv", "1,2\n3,4.5\n", Datatype.FP32, (-1, 2), np.array([[1, 2], [3, 4.5]], "<f4")),
         ("x.csv", "a,b\n1,2\n", Datatype.FP64, (-1, 2), np.array([[1, 2]], "<f8")),
         ("x.csv", "18446744073709551615\r\n1\r\n", Datatype.UINT64, (-1,), np.array([2**64 - 1, 1], "<u8")),
+        # the byte order mark that some programs write
+        ("x.csv", "\ufeff1,2\n", Datatype.FP32, (-1, 2), np.array([[1, 2]], "<f4")),
+        ("x.json", "\ufeff[1, 2]", Datatype.INT8, (-1,), np.array([1, 2], "i1")),
         ("x.csv", "1\n0\n", Datatype.BOOL, (-1,), np.array([True, False])),
         ("x.CSV", "1,2\n", None, (), np.array([[1, 2]], "<f8")),
         ("x.TXT", "1 2\n3 4\n", Datatype.INT32, (-1, 2), np.array([[1, 2], [3, 4]], "<i4")),
@@ -271,7 +274,13 @@ def test_files_of_numbers_in_text(
         ("x.csv", b"2\n", Datatype.BOOL, "input 'x': 2 is neither 0 nor 1"),
         ("x.csv", b"1e39\n", Datatype.FP32, "out of the range of FP32"),
         ("x.txt", b"\xff", Datatype.BYTES, "x.txt' is not UTF-8"),
-        ("x.png", b"\x89PNG and no more", Datatype.UINT8, "'x.png' cannot be read as an image"),
+        (
+            "x.png",
+            b"\x89PNG and no more",
+            Datatype.UINT8,
+            "'x.png' cannot be read as an image: unknown format\n",
+        ),
+        ("x.json", b'{"x": [' + b"1," * 99 + b"1]}", Datatype.FP32, "1,1,1,... is not a number"),
     ],
 )
 def test_files_in_text_that_do_not_fit(
@@ -280,7 +289,7 @@ def test_files_in_text_that_do_not_fit(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(RefusedError) as raised:
         read_tensor("x", f"@{tmp_path}/{name}", datatype, -1, 2)
-    assert complaint in str(raised.value)
+    assert complaint in f"{raised.value}\n"
 
 
 def test_text_as_an_element(tmp_path: Path) -> None:

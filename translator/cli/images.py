@@ -131,7 +131,9 @@ def _opened(name: str, path: str, data: bytes) -> PillowImage.Image:
     # Pillow raises many kinds for damaged files
     except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
         where = Path(path).name
-        raise RefusedError(f"input '{name}': '{where}' cannot be read as an image: {error}") from error
+        # the text of that error is about an object in memory
+        reason = "unknown format" if isinstance(error, pillow.UnidentifiedImageError) else error
+        raise RefusedError(f"input '{name}': '{where}' cannot be read as an image: {reason}") from error
     return image
 
 

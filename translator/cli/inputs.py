@@ -103,7 +103,7 @@ def read_input(name: str, content: Any, spec: TensorSpec | None, pixels: Pixels)
     suffix = Path(path).suffix.lower()
     if suffix in _READERS or path == STDIN:
         try:
-            return _READERS.get(suffix, _from_text)(name, data.decode().rstrip("\r\n"), spec)
+            return _READERS.get(suffix, _from_text)(name, data.decode("utf-8-sig").rstrip("\r\n"), spec)
         except UnicodeDecodeError as error:
             raise RefusedError(f"input '{name}': '{path}' is not UTF-8: {error}") from error
     others = ", ".join(_READERS)

@@ -73,11 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
     pace = Pace(arguments.rate, arguments.speed, None if timed else arguments.concurrency or 1)
     destination = _destination(arguments)
 
-    def progress(report: ReplayReport) -> None:
-        line.show_often(
-            f"{report.sent} sent: {report.equal} equal, {report.different} different, {report.failed} failed"
-        )
-
     try:
         with ExitStack() as opened, StatusLine(sys.stderr) as line:
             readers = [opened.enter_context(RecordingReader(Path(name))) for name in arguments.files]
@@ -90,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
                     generate_redacted=arguments.generate_redacted,
                     timeout_secs=arguments.timeout_secs,
                     limit=arguments.limit,
-                    progress=progress if line.is_shown else None,
+                    progress=(lambda report: line.show_often(_state(report))) if line.is_shown else None,
                 )
             )
     except RecordingError as error:
@@ -102,6 +97,10 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.writelines(f"{line}\n" for line in report.as_text())
     return 0 if report.good and not any(reader.lost for reader in readers) else 1
+
+
+def _state(report: ReplayReport) -> str:
+    return f"{report.sent} sent: {report.equal} equal, {report.different} different, {report.failed} failed"
 
 
 def _destination(arguments: argparse.Namespace) -> Destination:

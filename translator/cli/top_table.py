@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from interlingua.translator.cli.colours import Colour, painted
-from interlingua.translator.cli.snapshots import DaemonView
+from interlingua.translator.cli.snapshots import DaemonView, MemberRow, ModelRow, ServerProcessRow
 
 Cell = tuple[str, Colour | None]
 
@@ -28,53 +28,43 @@ _WIDEST = 40
 def table(view: DaemonView) -> Iterator[str]:
     """Models, then upstream servers and processes, where there are any."""
     yield from _aligned(
-        ("MODEL", "STATE", "REQ/S", "ERR/S", "P50 MS", "P95 MS", "P99 MS", "QUEUE"),
-        [
-            (
-                _text(row.model),
-                _state(row.state),
-                _number(row.requests_per_sec),
-                _failed(row.failed_per_sec),
-                *(_number(each) for each in (row.p50_ms, row.p95_ms, row.p99_ms)),
-                _text("-" if row.waiting is None else str(row.waiting)),
-            )
-            for row in view.models
-        ],
+        ("MODEL", "STATE", "REQ/S", "ERR/S", "P50 MS", "P95 MS", "P99 MS", "QUEUE"), map(_model, view.models)
     )
     if view.upstreams:
         yield ""
         yield from _aligned(
-            ("UPSTREAM SERVER", "STATE", "REQ/S", "ERR/S", "IN FLIGHT"),
-            [
-                (
-                    _text(f"{row.upstream} {row.server}"),
-                    _state(row.state),
-                    _number(row.requests_per_sec),
-                    _failed(row.failed_per_sec),
-                    _text(str(row.in_flight)),
-                )
-                for row in view.upstreams
-            ],
+            ("UPSTREAM SERVER", "STATE", "REQ/S", "ERR/S", "IN FLIGHT"), map(_member, view.upstreams)
         )
     if view.processes:
         yield ""
         yield from _aligned(
-            ("PROCESS", "STATE", "PID", "UP S", "RESTARTS", "CONNECTIONS"),
-            [
-                (
-                    _text(row.process),
-                    _state("ready" if row.ready else "not ready"),
-                    _text(str(row.pid)),
-                    _text(f"{row.uptime_secs:.0f}"),
-                    _text(str(row.restarts)),
-                    _text("-" if row.connections is None else str(row.connections)),
-                )
-                for row in view.processes
-            ],
+            ("PROCESS", "STATE", "PID", "UP S", "RESTARTS", "CONNECTIONS"), map(_process, view.processes)
         )
 
 
-def _aligned(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+def _model(row: ModelRow) -> Sequence[Cell]:
+    latencies = map(_number, (row.p50_ms, row.p95_ms, row.p99_ms))
+    rates = (_number(row.requests_per_sec), _failed(row.failed_per_sec))
+    return (_text(row.model), _state(row.state), *rates, *latencies, _count(row.waiting))
+
+
+def _member(row: MemberRow) -> Sequence[Cell]:
+    rates = (_number(row.requests_per_sec), _failed(row.failed_per_sec))
+    return (_text(f"{row.upstream} {row.server}"), _state(row.state), *rates, _count(row.in_flight))
+
+
+def _process(row: ServerProcessRow) -> Sequence[Cell]:
+    return (
+        _text(row.process),
+        _state("ready" if row.ready else "not ready"),
+        _count(row.pid),
+        _text(f"{row.uptime_secs:.0f}"),
+        _count(row.restarts),
+        _count(row.connections),
+    )
+
+
+def _aligned(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Iterator[str]:
     """The first two columns to the left, numbers to the right."""
     lines: list[Sequence[Cell]] = [[(head, "bold") for head in heads], *rows]
     widths = [max(len(line[place][0]) for line in lines) for place in range(len(heads))]
@@ -88,6 +78,10 @@ def _aligned(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[s
 
 def _text(text: str) -> Cell:
     return (text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"), None
+
+
+def _count(value: int | None) -> Cell:
+    return "-" if value is None else str(value), None
 
 
 def _state(state: str) -> Cell:

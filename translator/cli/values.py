@@ -17,6 +17,9 @@ from interlingua.schemas import Datatype, InferResponse, Signature, Tensor
 from interlingua.schemas.datatypes import datatype_of
 from interlingua.translator.cli.arguments import RefusedError
 
+_SHOWN = 40
+"""The maximum number of characters of a quoted value."""
+
 
 def from_array(name: str, array: NDArray[Any], datatype: Datatype | None) -> Tensor:
     """The tensor of ``array``, in the model's ``datatype`` if that is known. Raises ``RefusedError``."""
@@ -161,7 +164,9 @@ def _numbers(name: str, flat: list[Any], datatype: Datatype) -> NDArray[Any]:
 def _all_are(name: str, flat: list[Any], kinds: tuple[type, ...], expected: str) -> None:
     for item in flat:
         if type(item) not in kinds:
-            raise RefusedError(f"input '{name}': {orjson.dumps(item).decode()} is not {expected}")
+            text = orjson.dumps(item).decode()
+            shown = f"{text[:_SHOWN]}..." if len(text) > _SHOWN else text
+            raise RefusedError(f"input '{name}': {shown} is not {expected}")
 
 
 def _none_of(name: str, outside: Iterable[Any], datatype: Datatype) -> None:
