@@ -133,7 +133,6 @@ def test_no_request_is_lost_or_duplicated(tmp_path: Path, servers: Servers, fron
         for name, each in loads:
             sent[name] += each.result()
     assert executed(servers.statistics) == sent
-    print(sent)
     assert min(sent.values()) > 0
 
 
