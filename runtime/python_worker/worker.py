@@ -273,7 +273,8 @@ class _Model:
             )
         ended = False
         for left, each, response in zip(range(len(work) - 1, -1, -1), work, result, strict=True):
-            each.answer.ends_run = not left and self.rounds is None
+            # a later answer, which may come during the next run, does not end it
+            each.answer.ends_run = not left and self.rounds is None and response is not None
             ended = self._send(each, response)
         return ended
 

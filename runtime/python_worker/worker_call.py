@@ -44,7 +44,7 @@ class WorkerCall:
             raise StopAsyncIteration
         while not self._answers:
             if self._failure is not None:
-                raise self._failure
+                raise self._ending()
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -55,6 +55,12 @@ class WorkerCall:
         self._ended = answer.final
         self._taken(self, self._count)
         return answer
+
+    def _ending(self) -> InferenceError:
+        """The failure, of which no reference stays: a cycle would keep the memory of the request."""
+        assert self._failure is not None  # noqa: S101
+        failure, self._failure, self._ended = self._failure, None, True
+        return failure
 
     async def aclose(self) -> None:
         """Take no more answers; the model is notified."""
