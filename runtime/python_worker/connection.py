@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from interlingua.runtime.python_worker import channel, packing, regions
 from interlingua.runtime.python_worker import triton_python_backend_utils as utils
+from interlingua.runtime.python_worker.arenas import ArenaMaps
 from interlingua.runtime.python_worker.strings import pack_strings, unpack_strings
 
 CANCELLED = (1 << 64) - 1
@@ -59,6 +60,7 @@ class WorkerConnection:
         self._sock = sock
         self._frames = channel.ChannelReader()
         self._views = regions.RegionViews(regions.map_page(inputs))
+        self._maps = ArenaMaps()
         self._pool = regions.RegionPool(regions.map_page(outputs))
         self._pool_lock = threading.Lock()
         self._slots = memoryview(regions.map_page(slots)).cast("Q")
@@ -142,6 +144,9 @@ class WorkerConnection:
             box.wake()
 
     def _sort(self, frame: channel.ChannelFrame) -> None:
+        if frame.value[0] == "forget":
+            self._maps.forget(frame.value[1])
+            return
         if frame.value[0] != "answer":
             self._work.put(frame)
             return
@@ -191,7 +196,7 @@ class WorkerConnection:
     def tensors(self, value: Any, frame: channel.ChannelFrame) -> list[utils.Tensor]:
         return [
             utils.Tensor(name, _array(datatype, shape, view))
-            for name, datatype, shape, view in packing.unpack(value, frame, self._views)
+            for name, datatype, shape, view in packing.unpack(value, frame, self._views, self._maps)
         ]
 
     def pack(self, tensors: list[utils.Tensor]) -> packing.Packed:

@@ -1,11 +1,11 @@
 """The server's side of a worker process: starts it, sends it requests, receives its answers.
 
 The first word of a message is its kind. To a worker: ``load``, then ``run`` with the requests of one
-execution, and ``answer`` to its calls. From it: ``loaded`` with the completed configuration or ``failed``
-with the reason, ``response``, ``idle`` when a run has ended before its last answer, ``call`` of another
-model, ``uncall`` to cancel it, and ``log``. If requests iterate, ``idle`` states the room for more of them,
-and ``room`` its changes. A request has a *slot*, eight bytes in a shared page: how many of its responses were
-taken, or that it is cancelled.
+execution, ``answer`` to its calls, and ``forget`` with the number of an arena that has ended. From it:
+``loaded`` with the completed configuration or ``failed`` with the reason, ``response``, ``idle`` when a run
+has ended before its last answer, ``call`` of another model, ``uncall`` to cancel it, and ``log``. If requests
+iterate, ``idle`` states the room for more of them, and ``room`` its changes. A request has a *slot*, eight
+bytes in a shared page: how many of its responses were taken, or that it is cancelled.
 
 Everything but starting and stopping happens on the calling event loop, which may be another one later.
 """
@@ -25,6 +25,7 @@ from typing import Any
 from interlingua.runtime.backends import Answers, Job, RequestInstance
 from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.python_worker import channel, launch, packing, regions
+from interlingua.runtime.python_worker.arenas import SharedArenas
 from interlingua.runtime.python_worker.codes import error_of
 from interlingua.runtime.python_worker.connection import CANCELLED
 from interlingua.runtime.python_worker.outgoing import Outgoing
@@ -78,6 +79,8 @@ class Worker:
         self._slots = memoryview(self._page).cast("Q")
         self._pool = regions.RegionPool(regions.map_page(pages[1]))
         self._views = regions.RegionViews(regions.map_page(pages[2]))
+        self._arenas = SharedArenas(self._arena_ended)
+        self._held: dict[int, tuple[Tensor, ...]] = {}
         self.calls = Outgoing(self._answer, self._contexts, self)
         self.called: list[RequestInstance] = []
         self._held_up = False
@@ -136,6 +139,7 @@ class Worker:
         self.attach()
         calls = [WorkerCall(job.request, job.outputs, self._took, self._abandon) for job in jobs]
         requests = []
+        inputs: dict[int, tuple[Tensor, ...]] = {}
         tensors: list[packing.NamedPart] = []
         for call, job in zip(calls, jobs, strict=True):
             failure = self._refusal(job.request)
@@ -145,15 +149,19 @@ class Worker:
             call.slot = self._free.pop()
             self._slots[call.slot] = 0
             self._calls[call.slot] = call
+            inputs[call.slot] = job.inputs
             requests.append(_request(call.slot, job))
             tensors += map(_part, job.inputs)
         if requests:
             self.running = True
             try:
-                packed = packing.pack(tensors, self._pool)
+                packed, placed = packing.pack_inputs(tensors, self._pool, self._arenas)
             except (MemoryError, OSError) as error:
                 self._not_sent(calls, f"no shared memory for the inputs: {error}")
             else:
+                if placed:
+                    # until the first response: what sends it has read the inputs of the run
+                    self._held.update(inputs)
                 frame = channel.encode(
                     ["run", requests, packed.value], packed.payload, len(packed.descriptors)
                 )
@@ -178,6 +186,7 @@ class Worker:
         # new requests are refused
         self.lost = True
         self._stop()
+        self._held.clear()
         self._pool.close()
         self._views.close()
         if not self._calls:
@@ -291,6 +300,7 @@ class Worker:
     def _take(self, frame: channel.ChannelFrame) -> None:
         slot, packed, parameters, error, final, ends_run = frame.value[1:]
         outputs = self._tensors(packed, frame)
+        self._held.pop(slot, None)
         call = self._calls.get(slot)
         if final and slot in self._calls:
             del self._calls[slot]
@@ -346,6 +356,15 @@ class Worker:
         self.running = False
         self.on_idle()
 
+    def _arena_ended(self, number: int) -> None:
+        """Have the worker unmap an arena. Called in any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._forget, number)
+
+    def _forget(self, number: int) -> None:
+        if not self.lost:
+            self._send(channel.encode(["forget", number]), [])
+
     def _lose(self) -> None:
         if self.lost:
             return
@@ -358,6 +377,7 @@ class Worker:
             if call is not None:
                 call.fail(model_failed(reason))
         self._calls.clear()
+        self._held.clear()
         self.calls.close()
         self.on_lost(self)
 

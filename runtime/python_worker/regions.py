@@ -26,7 +26,18 @@ MAX_REGIONS = mmap.PAGESIZE
 
 _SMALLEST = 1 << 16
 
-Part = memoryview | bytes
+
+class Vacant:
+    """Space for bytes that the reader itself writes."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+
+Part = memoryview | bytes | Vacant
 
 
 def make_page() -> int:
@@ -63,7 +74,8 @@ class RegionPool:
         region = self._regions[number]
         self._flags[number] = 1
         for start, part in zip(starts, parts, strict=True):
-            region[start : start + len(part)] = part
+            if not isinstance(part, Vacant):
+                region[start : start + len(part)] = part
         return number, starts, descriptor
 
     def close(self) -> None:

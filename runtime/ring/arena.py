@@ -10,6 +10,7 @@ space go back to the kernel when it is no longer used.
 from __future__ import annotations
 
 import mmap
+import os
 import weakref
 from bisect import bisect_left
 from collections import deque
@@ -166,23 +167,45 @@ class Arena:
             free.insert(index, (offset, size))
 
 
-class ArenaReader:
-    """The reader's side."""
+class Received(np.ndarray[tuple[int], np.dtype[np.uint8]]):
+    """The bytes at a place, which their views refer to. ``reader`` has the arena, unless this is a slice."""
 
-    def __init__(self, memory: mmap.mmap, flags: mmap.mmap) -> None:
+    reader: ArenaReader | None = None
+
+
+class ArenaFile(NamedTuple):
+    """The open file whose bytes from ``start`` are an arena."""
+
+    descriptor: int
+    start: int
+
+
+class ArenaReader:
+    """The reader's side. It owns ``file``, which other processes may map; the arena has ``size`` bytes."""
+
+    def __init__(self, memory: mmap.mmap, flags: mmap.mmap, file: ArenaFile | None = None) -> None:
         self._memory = memory
-        self._size = len(memory)
+        self.size = len(memory)
+        self.file = file
+        if file is not None:
+            weakref.finalize(self, os.close, file.descriptor)
+        self._address = _address(memoryview(memory))
         self._flags = memoryview(flags)
         self._held: dict[int, weakref.ref[NDArray[Any]]] = {}
 
     def view(self, place: Extent) -> memoryview:
         """The bytes at ``place``, read-only. Raises ``ValueError`` for a place outside of the arena."""
         ticket, offset, size = place
-        if offset + size > self._size or ticket >= TICKETS:
-            raise ValueError(f"a message claims {size} bytes at {offset} of an arena of {self._size}")
-        whole = np.frombuffer(self._memory, np.uint8, size, offset)
+        if offset + size > self.size or ticket >= TICKETS:
+            raise ValueError(f"a message claims {size} bytes at {offset} of an arena of {self.size}")
+        whole = Received(size, np.uint8, self._memory, offset)
+        whole.reader = self
         self._held[ticket] = weakref.ref(whole, self._clear(ticket))
         return whole.data.toreadonly()
+
+    def offset(self, view: memoryview) -> int:
+        """Where in the arena ``view`` begins, which is of this reader."""
+        return _address(view) - self._address
 
     def _clear(self, ticket: int) -> Callable[[weakref.ref[NDArray[Any]]], None]:
         flags, held = self._flags, self._held

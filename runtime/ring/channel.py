@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from interlingua.runtime.ring import memory
-from interlingua.runtime.ring.arena import TICKETS, Arena, ArenaReader, Extent
+from interlingua.runtime.ring.arena import TICKETS, Arena, ArenaFile, ArenaReader, Extent
 from interlingua.runtime.ring.ring import RingReader, RingWriter, ring_bytes
 
 SLOTS = 1024
@@ -30,6 +30,9 @@ _FULL_SECS = 0.001
 
 _TRIM_SECS = 10.0
 """How long large tensors may be gone at least until the kernel gets their memory."""
+
+_ARENA = ring_bytes(SLOTS) + TICKETS
+"""Where an arena begins in the memory of its direction."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,12 +59,11 @@ class _Half(NamedTuple):
     def of(cls, descriptor: int) -> _Half:
         """Map it, and close ``descriptor``."""
         try:
-            ring, flags = ring_bytes(SLOTS), TICKETS
-            size = os.fstat(descriptor).st_size
+            ring, size = ring_bytes(SLOTS), os.fstat(descriptor).st_size
             return cls(
                 mmap.mmap(descriptor, ring),
-                mmap.mmap(descriptor, flags, offset=ring),
-                mmap.mmap(descriptor, size - ring - flags, offset=ring + flags),
+                mmap.mmap(descriptor, TICKETS, offset=ring),
+                mmap.mmap(descriptor, size - _ARENA, offset=_ARENA),
             )
         finally:
             os.close(descriptor)
@@ -70,7 +72,7 @@ class _Half(NamedTuple):
 def create(arena_bytes: int) -> tuple[Ends, Ends]:
     """A new channel, with ``arena_bytes`` of large tensors in flight in each direction at most. Raises
     ``OSError``."""
-    size = ring_bytes(SLOTS) + TICKETS + arena_bytes
+    size = _ARENA + arena_bytes
     one, other = (memory.create("channel", size) for _ in range(2))
     bells = [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(2)]
     here, there = socket.socketpair()
@@ -91,11 +93,12 @@ class Channel:
         self._lifeline = socket.socket(fileno=ends.lifeline)
         self._lifeline.setblocking(False)
         self._ring, self._hear = ends.ring, ends.hear
+        file = ArenaFile(os.dup(ends.read), _ARENA)
         written, read = (_Half.of(descriptor) for descriptor in (ends.written, ends.read))
         self._writer = RingWriter(written.ring)
         self._reader = RingReader(read.ring)
         self.arena = Arena(written.arena, written.flags)
-        self.view = ArenaReader(read.arena, read.flags).view
+        self.view = ArenaReader(read.arena, read.flags, file).view
         self._waiting: deque[tuple[bytes | memoryview, ...]] = deque()
         self._bell: asyncio.Handle | None = None
         self._open = True
