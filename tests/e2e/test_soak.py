@@ -176,6 +176,7 @@ async def soak(daemon: Daemon, config: Path) -> tuple[Samples, Counter[str], Cou
 
     kept = daemon.addresses[-1]
     admin = daemon.until("admin listening")["address"]
+    renew = disturbances.renewal(daemon, config) if WARMS_UP else None
     in_threads: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
         (disturbances.errors, (daemon, ERROR_PACE_SECS)),
         (disturbances.loads, (kept, LOADED)),
@@ -187,7 +188,7 @@ async def soak(daemon: Daemon, config: Path) -> tuple[Samples, Counter[str], Cou
         if WARMS_UP:
             await disturbances.warm_up(daemon, ATTACK_SECS)
         samples, *_ = await asyncio.gather(
-            watch(daemon, admin, gate, SECS, SAMPLES),
+            watch(daemon, admin, gate, SECS, SAMPLES, renew),
             disturbances.cancels([caller.ask for caller in callers], gate, disturbed),
             *(asyncio.to_thread(disturb, *given, gate, disturbed) for disturb, given in in_threads),
             *map(run, callers),

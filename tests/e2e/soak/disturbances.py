@@ -151,14 +151,29 @@ def reloads(daemon: Daemon, path: Path, pace_secs: float, secs: float, gate: Gat
         if gate.over or time.monotonic() >= end:
             return
         changes = number % 2 == 1
-        if changes:
-            path.write_text(yaml.safe_dump(_changed(document, number)))
         with gate.work():
+            if changes:
+                path.write_text(yaml.safe_dump(_changed(document, number)))
             kinds = _hang_up(daemon) if number % 4 < 2 else _post_reload(daemon)
             time.sleep(drain_secs if changes else 0)
         assert kinds == (_KINDS if changes else set()), (number, kinds)
         done["reloads"] += 1
         time.sleep(pace_secs)
+
+
+def renewal(daemon: Daemon, path: Path) -> Callable[[], None]:
+    """Replaces listeners, and returns when the connections of the old ones have closed: how many clients keep open says
+    nothing about the server."""
+    document = yaml.safe_load(path.read_text())
+    # other files than those of ``reloads``
+    numbers = itertools.count(1_000_000, 2)
+
+    def renew() -> None:
+        path.write_text(yaml.safe_dump(_changed(document, next(numbers))))
+        assert _post_reload(daemon)
+        time.sleep(document["server"]["drain_secs"] + 0.1)
+
+    return renew
 
 
 def _changed(document: Any, number: int) -> Any:

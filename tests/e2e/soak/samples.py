@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -139,15 +139,19 @@ class Gate:
             self._working += change
 
 
-async def watch(daemon: Daemon, admin: str, gate: Gate, secs: float, count: int) -> Samples:
-    """Take up to ``count`` samples in ``secs`` seconds, each while ``gate`` is closed, and at least ``LEAST``; then
-    end all work."""
+async def watch(
+    daemon: Daemon, admin: str, gate: Gate, secs: float, count: int, before: Callable[[], None] | None = None
+) -> Samples:
+    """Take up to ``count`` samples in ``secs`` seconds, each while ``gate`` is closed and after ``before()``, and at
+    least ``LEAST``; then end all work."""
     samples: Samples = {name: [] for name in (SECS, *LIMITS)}
     began = time.monotonic()
     with requests.Session() as session:
         while not gate.over:
             await asyncio.sleep(secs / count)
             await gate.rest()
+            if before is not None:
+                await asyncio.to_thread(before)
             samples[SECS].append(time.monotonic() - began)
             for name, value in (await asyncio.to_thread(settled, daemon, admin, session)).items():
                 samples[name].append(value)
