@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import cases
 from benchmarks.processes import Server, daemon
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_url
@@ -269,7 +270,8 @@ def configuration(folder: Path) -> dict[str, Any]:
         "model_repository": [{"path": str(folder / "models")}],
         "default_model": "slow",
         "listeners": [
-            {"listen": "127.0.0.1:0", "transport": transport} for transport in ("http", "grpc", "brpc", "tcp")
+            {"listen": "127.0.0.1:0", "transport": transport, "dialects": cases.over(transport)}
+            for transport in ("http", "grpc", "brpc", "tcp")
         ],
     }
 
