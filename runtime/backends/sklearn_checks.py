@@ -49,8 +49,9 @@ def _is_finite(table: Any) -> bool:
     if type(table) is not np.ndarray or table.dtype.char not in "fd":
         return False
     numbers = table.ravel()
-    # false for NaN, and for infinity, to which a sum in FP32 may overflow
-    return float(numbers.dot(numbers)) < _LARGEST
+    # false for NaN, and for infinity, to which the sum may overflow
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(numbers.dot(numbers)) < _LARGEST
 
 
 def recognize_arrays() -> None:

@@ -323,6 +323,16 @@ def test_what_the_library_checks_is_what_it_refuses(tmp_path: Path, name: str, v
                 assert same(ask(instance, rows, "predict")["predict"], expected)
 
 
+@pytest.mark.parametrize(("datatype", "value"), [(Datatype.FP32, 1e30), (Datatype.FP64, 1e200)])
+def test_large_numbers_that_are_finite_give_no_warning(
+    tmp_path: Path, datatype: Datatype, value: float
+) -> None:
+    config = ModelConfig(inputs=(TensorSpec("x", datatype, (-1, FEATURES)),))
+    rows = np.full((2, FEATURES), value, datatype.dtype)
+    answer = ask(loaded(tmp_path, MODELS["logistic"], config), rows, "predict", name="x")
+    assert same(answer["predict"], MODELS["logistic"].predict(rows))
+
+
 def test_frames_are_recognized_as_before() -> None:
     dependencies = pytest.importorskip("narwhals.stable.v2.dependencies")
     frame = pandas.DataFrame({"a": [1.0]})
