@@ -14,9 +14,9 @@ from interlingua.translator.config.options import Config
 from interlingua.translator.logs.redaction import REDACTED, redacted
 
 _SECRET = re.compile(
-    "passw(or)?d|secret|token|credential|api_?key|private_?key|authorization|cookie", re.IGNORECASE
+    "passw(or)?d|secret|token(?!i[sz])|credential|api_?key|private_?key|authorization|cookie", re.IGNORECASE
 )
-"""Names of options, parameters and environment variables with a secret."""
+"""Names of options, parameters and environment variables with a secret. A tokenizer is none."""
 
 _MIN_SECRET = 4
 """The least characters of an environment variable that is looked for: a short text is anywhere."""

@@ -62,6 +62,11 @@ async def test_a_file_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
         ({"allow_credentials": False}, {"allow_credentials": False}),
         (["x-s3cr3t-y", 3, None], ["x-[redacted]-y", 3, None]),
         ({"path": "home"}, {"path": "home"}),
+        ({"tokenizer": "bpe", "Tokenization": "word"}, {"tokenizer": "bpe", "Tokenization": "word"}),
+        *(
+            ({name: "abc"}, {name: "[redacted]"})
+            for name in ("token", "tokens", "TOKEN", "auth_token", "api-token", "token_file", "accessTokenId")
+        ),
     ],
 )
 def test_secrets_are_redacted(value: object, shown: object) -> None:
