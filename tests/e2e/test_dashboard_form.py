@@ -32,6 +32,15 @@ SPOKEN = [
 ]
 
 
+def saved(save: Any) -> str:
+    save(file := io.BytesIO(), np.zeros((1, 2), np.float32))
+    return base64.b64encode(file.getvalue()).decode()
+
+
+NPZ = saved(np.savez)
+HUGE = base64.b64encode(base64.b64decode(saved(np.save)).replace(b"(1, 2)", b"(200000000000000,)")).decode()
+
+
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     closed = {"listen": "127.0.0.1:0", "transport": "http", "allow": {"inference": ["10.9.8.7/32"]}}
@@ -127,6 +136,10 @@ def test_files_of_numpy_and_raw_pixels(daemon: Daemon) -> None:
         ({"json": [["a", "b"]]}, "INVALID_TENSOR"),
         ({"json": "@/etc/hostname"}, "INVALID_TENSOR"),
         ({"npy": "AAAA"}, "INVALID_TENSOR"),
+        ({"npy": NPZ}, "INVALID_TENSOR"),
+        ({"npy": HUGE}, "INVALID_TENSOR"),
+        ({"npy": 3}, "INVALID_TENSOR"),
+        ({"raw": "AAAAAAAAAAA=", "shape": [0, 10**15, 10**15]}, "INVALID_TENSOR"),
         ({"raw": "AAAA", "shape": [1, 2]}, "INVALID_TENSOR"),
         ({"json": [[1, 2, 3]]}, "INVALID_TENSOR"),
     ],

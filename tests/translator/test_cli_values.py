@@ -152,6 +152,63 @@ def test_files_that_are_none(tmp_path: Path) -> None:
             read_tensor("x", f"@{tmp_path}/{name}", None)
 
 
+def npy(header: str, version: bytes = b"\1\0", data: bytes = bytes(8)) -> bytes:
+    text = f"{header}\n".encode()
+    return b"\x93NUMPY" + version + len(text).to_bytes(2 if version == b"\1\0" else 4, "little") + text + data
+
+
+def described(shape: str, descr: str = "'<f4'") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}"
+
+
+MALFORMED = {
+    "728 TiB": (
+        npy(described("(200000000000000,)")),
+        "states 800000000000000 bytes of data, and 8 are there",
+    ),
+    "cut": (npy(described("(3,)")), "states 12 bytes of data, and 8 are there"),
+    "beyond a C long": (npy(described(f"(0, {10**30})")), ""),
+    "negative": (npy(described("(-1,)")), ""),
+    "no size": (npy(described(f"({10**12},)", "'|S0'")), "states 1000000000000 bytes of data"),
+    "wide": (npy(described("(1,)", f"'|S{10**30}'")), ""),
+    "bracket": (npy(described("(2,")), ""),
+    "nested": (npy("(" * 9000), ""),
+    "descr": (npy(described("(2,)", "[()]")), ""),
+    "no dict": (npy("[]"), ""),
+    "magic alone": (b"\x93NUMPY", ""),
+    "version 2": (npy(described("(9,)"), b"\2\0"), "states 36 bytes of data, and 8 are there"),
+    "version 3": (
+        npy(described("(2,)"), b"\3\0"),
+        "version 3.0 of the format, which no array of a datatype has",
+    ),
+    "version 9": (npy(described("(2,)"), b"\x09\0"), "version 9.0 of the format"),
+    "object": (
+        npy(described("(1,)", "'|O'")),
+        "it holds Python objects; save an array of numbers or of text",
+    ),
+}
+"""Files of NumPy that are none, and a part of the reason."""
+
+
+@pytest.mark.parametrize(("content", "reason"), MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_npy_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    with pytest.raises(RefusedError) as raised:
+        read_tensor("x", f"@{path}", Datatype.FP32)
+    assert str(raised.value).startswith(f"input 'x': '{path}' cannot be read as .npy: ")
+    assert reason in str(raised.value)
+
+
+def test_versions_orders_and_no_elements_of_npy(tmp_path: Path) -> None:
+    for version in ((1, 0), (2, 0)):
+        for array in (np.zeros((0, 3), "<f4"), np.asfortranarray(np.eye(2, 3, dtype="<f4"))):
+            with (tmp_path / "x.npy").open("wb") as file:
+                np.lib.format.write_array(file, array, version)
+            made = read_tensor("x", f"@{tmp_path}/x.npy", Datatype.FP32).numpy()
+            assert made.shape == array.shape and np.array_equal(made, array)
+
+
 def test_text() -> None:
     shown = as_text(answer(tensor(np.array([[1, 2]], "<i4")), tensor(np.array([b"a\xff", b"b"], object), "")))
     assert shown == "y  INT32 [1, 2]\n[[1 2]]\n\n(unnamed)  BYTES [2]\n[b'a\\xff' 'b']\n"

@@ -11,7 +11,7 @@ import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 import orjson
@@ -90,7 +90,7 @@ def read_input(name: str, content: Any, spec: TensorSpec | None, pixels: Pixels)
     path = content[1:]
     data = _content(path, f"input '{name}'")
     if data.startswith(_NPY):
-        return from_array(name, read_npy(name, path, cast(BinaryIO, io.BytesIO(data))), datatype)
+        return from_array(name, read_npy(name, path, data), datatype)
     if data.startswith(_ZIP):
         found = _arrays(data, path, f"input '{name}'")
         if name not in found:
@@ -124,7 +124,7 @@ def _arrays(data: bytes, path: str, what: str) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return {
-                name.removesuffix(".npy"): read_npy(name, path, cast(BinaryIO, archive.open(name)))
+                name.removesuffix(".npy"): read_npy(name, path, archive.read(name))
                 for name in archive.namelist()
             }
     except zipfile.BadZipFile as error:

@@ -5,8 +5,10 @@ Inputs are converted to the model's datatype only without loss; decimal fraction
 
 from __future__ import annotations
 
+import io
+import math
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,6 +18,12 @@ from numpy.typing import NDArray
 from interlingua.schemas import Datatype, InferResponse, Signature, Tensor
 from interlingua.schemas.datatypes import datatype_of
 from interlingua.translator.cli.arguments import RefusedError
+
+_NPY_HEADERS: dict[tuple[int, int], Callable[[BinaryIO], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+"""By version of the format. Version 3.0 differs in the names of fields, which no datatype has."""
 
 _SHOWN = 40
 """The maximum number of characters of a quoted value."""
@@ -84,14 +92,14 @@ def write_npz(path: str, response: InferResponse) -> None:
                 np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-def read_npy(name: str, path: str, file: BinaryIO) -> NDArray[Any]:
-    """The array in ``file``, called ``path``. Raises ``RefusedError``."""
+def read_npy(name: str, path: str, content: bytes) -> NDArray[Any]:
+    """The array in the file ``path`` with ``content``. Raises ``RefusedError``."""
     try:
-        array: NDArray[Any] = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        reason = str(error)
-        if "pickle" in reason:
-            reason = "it holds Python objects; save an array of numbers or of text"
+        _check_npy(content)
+        array: NDArray[Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    # the header is a literal of Python: its parser and NumPy's types raise whatever they meet
+    except Exception as error:
+        reason = str(error) or type(error).__name__
         raise RefusedError(f"input '{name}': '{path}' cannot be read as .npy: {reason}") from error
     if array.dtype.kind == "V" and array.dtype.itemsize == 2 and not array.dtype.names:
         # NumPy's file format stores bfloat16 as two-byte void
@@ -99,6 +107,22 @@ def read_npy(name: str, path: str, file: BinaryIO) -> NDArray[Any]:
     if datatype_of(array.dtype) is None:
         raise RefusedError(f"input '{name}': no datatype stores the {array.dtype} of '{path}'")
     return array
+
+
+def _check_npy(content: bytes) -> None:
+    """Raises before NumPy allocates what the header states."""
+    file = io.BytesIO(content)
+    version = np.lib.format.read_magic(file)
+    if version not in _NPY_HEADERS:
+        major, minor = version
+        raise ValueError(f"it has version {major}.{minor} of the format, which no array of a datatype has")
+    shape, _, dtype = _NPY_HEADERS[version](file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects; save an array of numbers or of text")
+    # elements without bytes would be as many as the header states
+    stated, present = math.prod(shape) * max(dtype.itemsize, 1), len(content) - file.tell()
+    if stated > present or min(shape, default=0) < 0:
+        raise ValueError(f"its header states {stated} bytes of data, and {present} are there")
 
 
 def _cast(name: str, array: NDArray[Any], datatype: Datatype) -> NDArray[Any]:

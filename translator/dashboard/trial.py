@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import io
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from interlingua.schemas import (
 )
 from interlingua.translator.admin.handler import AdminAction, QueryError, document, plain
 from interlingua.translator.cli.arguments import RefusedError
-from interlingua.translator.cli.values import from_array, from_json
+from interlingua.translator.cli.values import from_array, from_json, read_npy
 from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.options import Config
 from interlingua.translator.conversion import codec
@@ -174,14 +173,14 @@ def _tensor(given: Mapping[str, Any], signature: Signature) -> Tensor:
     datatype = None if spec is None else spec.datatype
     try:
         if "npy" in given:
-            file = io.BytesIO(base64.b64decode(given["npy"], validate=True))
-            return from_array(name, np.load(file, allow_pickle=False), datatype)
+            content = base64.b64decode(given["npy"], validate=True)
+            return from_array(name, read_npy(name, f"{name or 'input'}.npy", content), datatype)
         if "raw" in given and datatype is not None:
             data = base64.b64decode(given["raw"], validate=True)
             array = np.frombuffer(data, datatype.dtype).reshape([int(size) for size in given["shape"]])
             return Tensor.from_numpy(name, array, datatype)
         return from_json(name, given.get("json"), datatype)
-    except (ValueError, TypeError, KeyError, EOFError, binascii.Error) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, binascii.Error) as error:
         raise InferenceError(ErrorCode.INVALID_TENSOR, f"input '{name}': {error}") from error
 
 
