@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from array import array
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
+
+import numpy as np
 
 from interlingua.schemas import Latencies
 from interlingua.translator.admin.handler import QueryError
@@ -54,7 +58,12 @@ class Selection(NamedTuple):
         return next(each.secs for each in SCALES if each.secs * each.kept >= self.range_secs)
 
     def matches(self, way: Way) -> bool:
-        return all(chosen in (None, value) for chosen, value in zip(self[1:], way, strict=True))
+        return (
+            self.model in (None, way.model)
+            and self.upstream in (None, way.upstream)
+            and self.dialect in (None, way.dialect)
+            and self.route in (None, way.route)
+        )
 
 
 class History:
@@ -104,10 +113,11 @@ class History:
     def ways(self, selection: Selection) -> list[dict[str, Any]]:
         """The totals of every way in the range, the busiest first, whatever ways are selected."""
         oldest = self._clock() - selection.range_secs - selection.scale
-        found: dict[Way, list[int]] = {}
+        added: defaultdict[Way, list[array[int]]] = defaultdict(list)
         for interval in self._rings.intervals(selection.scale, oldest):
             for way, counts in interval.ways.items():
-                _add(found.setdefault(way, [0] * (BUCKETS + 1)), counts)
+                added[way].append(counts)
+        found = {way: summed(each) for way, each in added.items()}
         described = [
             {
                 **way._asdict(),
@@ -136,17 +146,18 @@ longest queue of the models and upstreams that the selected ways lead to."""
 
 
 def _point(interval: Interval, selection: Selection) -> dict[str, float | None]:
-    total = [0] * (BUCKETS + 1)
+    added = []
     everything = selection[1:] == (None,) * 4
     models, upstreams = set(), set()
     for way, counts in interval.ways.items():
         if everything or selection.matches(way):
-            _add(total, counts)
+            added.append(counts)
             models.add(way.model)
             upstreams.add(way.upstream)
     models.add(selection.model or "")
     upstreams.add(selection.upstream or "")
     secs = interval.secs or 1.0
+    total = summed(added)
     return {
         "time": interval.start,
         "requests_per_sec": round(sum(total[1:]) / secs, 3),
@@ -161,10 +172,11 @@ def _waiting(queues: Mapping[str, int], names: set[str], everything: bool) -> in
     return sum(count for name, count in queues.items() if everything or name in names)
 
 
-def _add(total: list[int], counts: Iterable[int]) -> None:
-    for place, count in enumerate(counts):
-        if count:
-            total[place] += count
+def summed(added: Iterable[array[int]]) -> list[int]:
+    """The sum of the counts of intervals, place by place."""
+    table = np.frombuffer(b"".join(added), np.uintc).reshape(-1, BUCKETS + 1)
+    total: list[int] = table.sum(0, dtype=np.uint64).tolist()
+    return total
 
 
 def _quantiles(counts: list[int]) -> dict[str, float | None]:

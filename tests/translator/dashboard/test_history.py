@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from array import array
+
 import pytest
 
 from interlingua.translator.admin.handler import QueryError
-from interlingua.translator.dashboard.history import COLUMNS, History, Selection
+from interlingua.translator.dashboard.history import COLUMNS, History, Selection, summed
 from interlingua.translator.dashboard.rings import MAX_WAYS, OTHERS, SCALES, Rings
 from interlingua.translator.dashboard.traffic import BUCKETS, Counts, Traffic, Way, counted, merge
 
@@ -128,6 +131,16 @@ async def test_longer_ranges_have_coarser_intervals_with_the_same_requests() -> 
         assert set(points["waiting"]) == {2}
         (way,) = feed.history.ways(selection)
         assert (way["requests"], way["dialect"], way["model"]) == (120, "oip", "a")
+
+
+@pytest.mark.parametrize("number", [0, 1, 300])
+def test_sums_are_those_of_integers(number: int) -> None:
+    seeded = random.Random(number)
+    most = 2**32 - 1  # the sum is more
+    added = [array("I", (seeded.choice((0, 1, most)) for _ in range(BUCKETS + 1))) for _ in range(number)]
+    expected = [sum(each[place] for each in added) for place in range(BUCKETS + 1)]
+    assert summed(added) == expected
+    assert all(type(count) is int for count in summed(added))
 
 
 async def test_only_the_latest_points_are_sent_again() -> None:
