@@ -120,7 +120,8 @@ def _read(document: Mapping[str, Any]) -> ModelSettings:
 def _file(uri: str) -> str:
     parts = urlsplit(uri)
     path = PurePosixPath(parts.path)
-    if parts.scheme not in ("", "file") or parts.netloc or path.is_absolute() or ".." in path.parts:
+    outside = path.is_absolute() or ".." in path.parts or "\0" in uri
+    if parts.scheme not in ("", "file") or parts.netloc or outside:
         raise ValueError(f"parameters.uri '{uri}' is not a path in the model's folder")
     return "" if path == PurePosixPath() else str(path)
 

@@ -332,6 +332,28 @@ def test_settings_that_cannot_be_served(tmp_path: Path, settings: Any, reason: s
         load_model(source(tmp_path / "m"))
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("..", "../../etc/x.joblib", "sub/../../x.joblib", "file:../x.joblib", "file:///etc/x.joblib"),
+        *("//host/x.joblib", "///etc/x.joblib", " /etc/x.joblib", ".\t./x.joblib", "x\0.joblib"),
+    ],
+)
+def test_a_uri_that_leads_out_of_the_folder_is_refused_by_name(tmp_path: Path, uri: str) -> None:
+    folder = mlserver(tmp_path / "m", SKLEARN | {"parameters": {"uri": uri}})
+    (tmp_path / "x.joblib").write_text("")
+    with pytest.raises(LoadError, match=r"json: parameters\.uri '.*' is not a path in the model's folder"):
+        load_model(source(folder))
+
+
+def test_a_uri_may_be_a_link_of_the_operator(tmp_path: Path) -> None:
+    """As in any model folder: deployments mount files as links to a store."""
+    folder = mlserver(tmp_path / "m", SKLEARN | {"parameters": {"uri": "model.joblib"}})
+    (folder / "model.joblib").rename(tmp_path / "store.joblib")
+    (folder / "model.joblib").symlink_to(tmp_path / "store.joblib")
+    assert tuple(load_model(source(folder)).loaded) == ("1",)
+
+
 def test_settings_that_are_no_json(tmp_path: Path) -> None:
     mlserver(tmp_path / "m", {}).joinpath("model-settings.json").write_text("{")
     with pytest.raises(LoadError, match=r"model-settings\.json: "):
