@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from interlingua.protocols.registry import bindings
-from tests.e2e.bad_inputs import graphpipe, grps, oip_grpc, oip_http, trtis
+from interlingua.protocols.registry import DIALECTS, bindings
+from tests.e2e.bad_inputs import graphpipe, grps, oip_grpc, oip_http, tfserving, trtis
 from tests.e2e.bad_inputs.wires import TRANSPORTS, Answer, connections, shown
 from tests.e2e.daemon import ROOT, Daemon
 
 TABLE = Path(__file__).parent / "bad_inputs" / "answers.tsv"
 INPUTS: dict[str, Any] = {
     name: each
-    for module in (oip_http, oip_grpc, trtis, graphpipe, grps)
+    for module in (oip_http, oip_grpc, trtis, graphpipe, grps, tfserving)
     for name, each in module.inputs().items()
 }
 
@@ -70,7 +70,12 @@ def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         tmp_path_factory.mktemp("bad-inputs"),
         {
             "listeners": [
-                {"listen": "127.0.0.1:0", "transport": each, **(engine if each in ("http", "grpc") else {})}
+                {
+                    "listen": "127.0.0.1:0",
+                    "transport": each,
+                    "dialects": [name for name, dialect in DIALECTS.items() if each in dialect.bindings],
+                    **(engine if each in ("http", "grpc") else {}),
+                }
                 for each in TRANSPORTS
             ],
             "model_repository": [models],
