@@ -221,11 +221,28 @@ async def test_the_form_sends_numbers_in_any_dialect(tab: Tab) -> None:
     await tab.run("document.querySelector('#trial form').requestSubmit()")
     status = await tab.until(text("#trial [role=status]"), lambda found: "ms" in found)
     assert status.startswith("Answered in ") and "by ranker" in status
-    assert (await tab.run(text("#trial .result pre"))).split() == ["1", "2.50"]
+    assert (await tab.run(text("#trial .result pre"))).split() == ["1", "2.5"]
     assert await tab.run(texts("#trial summary")) == ["curl", "Python", "interlingua infer"]
     await tab.run(f"{area}.value = '[[1, 2, 3]]'")
     await tab.run("document.querySelector('#trial form').requestSubmit()")
     await tab.until(text("#trial [role=status]"), lambda found: found.startswith("INVALID_TENSOR"))
+
+
+async def test_the_form_rounds_nothing(tab: Tab) -> None:
+    shows = (
+        "import('./dashboard/answer.js').then((found) => found.answer({{ name: 'y', datatype: '{}', shape: [{}],"
+        "elements: {}, data: {} }}).querySelector('pre').textContent.split('  '))"
+    )
+    third = 0.3333333432674408  # the nearest FP32
+    assert await tab.run(shows.format("FP32", 2, 2, [third, 1234.5])) == ["0.33333334", "1234.5"]
+    assert await tab.run(shows.format("FP64", 2, 2, [third, 1e-9])) == [str(third), "1e-9"]
+    assert await tab.run(shows.format("INT64", 2, 2, ["9007199254740993", -7])) == ["9007199254740993", "-7"]
+    assert await tab.run(shows.format("BYTES", 2, 2, ["7", ""])) == ['"7"', '""']
+    sends = (
+        "import('./dashboard/input.js').then((found) => { const field = new found.InputField({ name: 'x',"
+        "datatype: 'INT64', shape: [1] }); field.area.value = '[9007199254740993]'; return field.value(); })"
+    )
+    assert await tab.run(sends) == {"name": "x", "text": "[9007199254740993]"}
 
 
 async def test_the_form_sends_images_and_shows_pictures(tab: Tab) -> None:

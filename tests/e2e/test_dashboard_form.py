@@ -23,6 +23,10 @@ SIGNATURE = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}],
     "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
 }
+LABELS = {
+    "inputs": [{"name": "x", "datatype": "UINT64", "shape": [-1]}],
+    "outputs": [{"name": "y", "datatype": "UINT64", "shape": [-1]}],
+}
 TRANSPORTS = ("http", "grpc", "brpc", "tcp")
 SPOKEN = [
     (name, transport)
@@ -47,7 +51,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     config = {
         "listeners": [*({"listen": "127.0.0.1:0", "transport": each} for each in TRANSPORTS), closed],
         "admin": {"listen": "127.0.0.1:0"},
-        "models": {"m": {"backend": "identity", "signature": SIGNATURE}},
+        "models": {
+            "m": {"backend": "identity", "signature": SIGNATURE},
+            "labels": {"backend": "identity", "signature": LABELS},
+        },
         "default_model": "m",
     }
     found = Daemon.start(tmp_path_factory.mktemp("form"), config)
@@ -130,11 +137,20 @@ def test_files_of_numpy_and_raw_pixels(daemon: Daemon) -> None:
     assert found["outputs"][0]["data"] == [3.0, 4.0]
 
 
+def test_integers_that_a_browser_would_round(daemon: Daemon) -> None:
+    request = {**place(daemon, "oip", "grpc"), "model": "labels"}
+    text = f"[{2**53 - 1}, {2**53 + 1}, {2**64 - 1}]"
+    (output,) = sent(daemon, {**request, "inputs": [{"name": "x", "text": text}]})["outputs"]
+    assert output["data"] == [2**53 - 1, str(2**53 + 1), str(2**64 - 1)]
+
+
 @pytest.mark.parametrize(
     ("given", "code"),
     [
         ({"json": [["a", "b"]]}, "INVALID_TENSOR"),
         ({"json": "@/etc/hostname"}, "INVALID_TENSOR"),
+        ({"text": "[[1, 2]"}, "INVALID_TENSOR"),
+        ({"text": [[1, 2]]}, "INVALID_TENSOR"),
         ({"npy": "AAAA"}, "INVALID_TENSOR"),
         ({"npy": NPZ}, "INVALID_TENSOR"),
         ({"npy": HUGE}, "INVALID_TENSOR"),

@@ -44,12 +44,16 @@ TIMEOUT_SECS = 30.0
 _MAX_ELEMENTS = 1 << 16
 """The elements of an output that the page gets; a picture of 256 x 256 is whole."""
 
+_MAX_SAFE = (1 << 53) - 1
+"""The largest integer that a number of JavaScript holds exactly: larger ones are sent as text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What the form requests. An input has a ``name`` and one of ``json``, ``npy`` (base64), or ``raw``
-    (base64) with ``shape``. ``headers`` are credentials, ``peer`` is the operator. With ``describe`` only the
-    signature of the model."""
+    """What the form requests. An input has a ``name`` and one of ``json``, ``text`` (JSON in a
+    string, which the browser has not parsed), ``npy`` (base64), or ``raw`` (base64) with ``shape``.
+    ``headers`` are credentials, ``peer`` is the operator. With ``describe`` only the signature of the
+    model."""
 
     listener: str
     dialect: str
@@ -179,7 +183,10 @@ def _tensor(given: Mapping[str, Any], signature: Signature) -> Tensor:
             data = base64.b64decode(given["raw"], validate=True)
             array = np.frombuffer(data, datatype.dtype).reshape([int(size) for size in given["shape"]])
             return Tensor.from_numpy(name, array, datatype)
-        return from_json(name, given.get("json"), datatype)
+        value = orjson.loads(given["text"]) if "text" in given else given.get("json")
+        return from_json(name, value, datatype)
+    except orjson.JSONDecodeError as error:
+        raise InferenceError(ErrorCode.INVALID_TENSOR, f"input '{name}' is not JSON: {error}") from error
     except (ValueError, TypeError, KeyError, OverflowError, binascii.Error) as error:
         raise InferenceError(ErrorCode.INVALID_TENSOR, f"input '{name}': {error}") from error
 
@@ -193,6 +200,8 @@ def _shown(response: InferResponse) -> dict[str, Any]:
         elif array.dtype.kind in "fV":
             numbers = array.astype(np.float64)
             data = [value if np.isfinite(value) else str(value) for value in numbers.tolist()]
+        elif array.dtype.itemsize == 8:
+            data = [value if abs(value) <= _MAX_SAFE else str(value) for value in array.tolist()]
         else:
             data = array.tolist()
         outputs.append(

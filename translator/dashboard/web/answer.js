@@ -21,10 +21,20 @@ export function answer(output) {
   return el("article", { class: "card" }, el("div", { class: "tools" }, title, select), area);
 }
 
-function numbers({ data, elements }) {
-  const shown = data.slice(0, MOST_NUMBERS).map((value) => (typeof value === "number" ? number(value) : JSON.stringify(value))).join("  ");
+function numbers({ datatype, data, elements }) {
+  const text = { BYTES: JSON.stringify, FP32: shortest }[datatype] ?? String;
+  const shown = data.slice(0, MOST_NUMBERS).map((value) => text(value)).join("  ");
   const rest = elements - Math.min(elements, MOST_NUMBERS);
   return el("pre", { tabindex: "0", class: "wrap" }, rest > 0 ? `${shown}\n… and ${count(rest)} more` : shown);
+}
+
+/** The shortest text that reads as the same FP32; values that are not finite are text already. */
+function shortest(value) {
+  if (typeof value !== "number") return value;
+  let digits = 1;
+  // nine digits tell all FP32 values apart (IEEE 754-2019, section 5.12.2)
+  while (digits < 9 && Math.fround(value.toPrecision(digits)) !== value) digits += 1;
+  return String(Number(value.toPrecision(digits)));
 }
 
 /** The largest values of a vector, as bars. */
