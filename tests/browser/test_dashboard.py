@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -268,6 +269,24 @@ async def test_the_form_sends_images_and_shows_pictures(tab: Tab) -> None:
     assert await tab.run(pixels.format(4)) == [0, 0, 255, 255]
     assert await tab.run(pixels.format(28)) == [255, 0, 0, 255]
     assert "request.bin" in await tab.run(text("#trial .result"))
+
+
+async def test_greys_are_rounded_and_int8_takes_no_image(tab: Tab) -> None:
+    values = (
+        "(async () => {{ const {{ imageTensor }} = await import('./dashboard/image.js');"
+        "const canvas = new OffscreenCanvas(1, 1), context = canvas.getContext('2d');"
+        "context.fillStyle = 'rgb(255, 255, 254)'; context.fillRect(0, 0, 1, 1);"
+        "const spec = {{ name: 'x', datatype: '{}', shape: [1, 1, 1] }};"
+        "return imageTensor(await canvas.convertToBlob(), spec, 255)"
+        ".then(({{ data }}) => [...data], (failure) => failure.message); }})()"
+    )
+    # 0.299 x 255 + 0.587 x 255 + 0.114 x 254 is 254.886
+    assert await tab.run(values.format("UINT8")) == [255]
+    assert await tab.run(values.format("INT32")) == [255, 0, 0, 0]
+    floats = bytes(await tab.run(values.format("FP32")))
+    assert struct.unpack("<f", floats)[0] == pytest.approx(254.886, abs=1e-3)
+    # it has no 128 to 255
+    assert await tab.run(values.format("INT8")) == "An image does not fit x, INT8 [1, 1, 1]."
 
 
 async def test_the_keyboard_reaches_everything(tab: Tab) -> None:

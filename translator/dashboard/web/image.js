@@ -1,6 +1,7 @@
 // An image as a tensor: resized to the model's height and width, in its layout and datatype.
 
-const ARRAYS = { FP32: Float32Array, FP64: Float64Array, UINT8: Uint8Array, INT8: Int8Array, UINT16: Uint16Array, INT16: Int16Array, INT32: Int32Array, UINT32: Uint32Array };
+// no INT8: pixels are 0 to 255
+const ARRAYS = { FP32: Float32Array, FP64: Float64Array, UINT8: Uint8Array, UINT16: Uint16Array, INT16: Int16Array, INT32: Int32Array, UINT32: Uint32Array };
 
 /** The place of height, width and channels in `shape`; null if it is no image. */
 export function layout(shape) {
@@ -23,7 +24,7 @@ export async function imageTensor(file, { name, datatype, shape }, white) {
   const context = canvas.getContext("2d");
   context.drawImage(bitmap, 0, 0, width, height);
   const pixels = context.getImageData(0, 0, width, height).data;
-  const scale = datatype.startsWith("FP") ? white / 255 : 1;
+  const valueOf = datatype.startsWith("FP") ? (part) => (part * white) / 255 : Math.round;
   const planar = places.channels >= 0 && places.channels < places.height;
   const values = new Values(width * height * channels);
   for (let pixel = 0; pixel < width * height; pixel += 1) {
@@ -31,7 +32,7 @@ export async function imageTensor(file, { name, datatype, shape }, white) {
     // Rec. 601, as most libraries convert to grey
     const parts = channels === 1 ? [0.299 * red + 0.587 * green + 0.114 * blue] : [red, green, blue];
     parts.forEach((part, channel) => {
-      values[planar ? channel * width * height + pixel : pixel * channels + channel] = part * scale;
+      values[planar ? channel * width * height + pixel : pixel * channels + channel] = valueOf(part);
     });
   }
   const full = shape.map((size, place) => (place === places.width ? width : place === places.height ? height : place === places.channels ? channels : Math.max(1, size)));
