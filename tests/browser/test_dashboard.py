@@ -138,6 +138,13 @@ async def test_the_address_has_the_selection(tab: Tab, daemon: Daemon) -> None:
     assert f"{daemon.admin}/events?range=24h" in tab.requests
 
 
+async def test_the_address_selects_what_there_is(tab: Tab, daemon: Daemon) -> None:
+    await tab.run("(() => { location.hash = '#?range=bogus&colour=red&model=ranker'; })()")
+    assert await tab.until(texts("#filters button"), bool) == ["Model: ranker ✕"]
+    await tab.until("1", lambda _: f"{daemon.admin}/events?model=ranker" in tab.requests)
+    assert await tab.run("document.querySelector('#range').value") == "10m"
+
+
 async def test_a_thousand_models_sort_and_filter(tab: Tab) -> None:
     total = MODELS + 6
     assert await tab.run(text("#models .tools p")) == f"{total:,} of {total:,}"
@@ -157,6 +164,16 @@ async def test_a_thousand_models_sort_and_filter(tab: Tab) -> None:
     await tab.run("window.row = document.querySelectorAll('#models tbody tr')[50]")
     await asyncio.sleep(5)
     assert await tab.run("window.row.isConnected")
+
+
+async def test_tables_forget_rows_that_are_gone(tab: Tab) -> None:
+    script = (
+        "import('./dashboard/table.js').then(({ Table }) => {"
+        "const table = new Table('errors', [{ name: 'Name', value: (row) => row.name }], { key: (row) => row.name });"
+        "for (const name of ['a', 'b', 'c']) table.show([{ name }, { name: 'kept' }]);"
+        "return [...table.known.keys()].sort(); })"
+    )
+    assert await tab.run(script) == ["c", "kept"]
 
 
 async def test_degraded_is_amber_and_says_why(tab: Tab) -> None:
@@ -269,6 +286,62 @@ async def test_the_form_sends_images_and_shows_pictures(tab: Tab) -> None:
     assert await tab.run(pixels.format(4)) == [0, 0, 255, 255]
     assert await tab.run(pixels.format(28)) == [255, 0, 0, 255]
     assert "request.bin" in await tab.run(text("#trial .result"))
+
+
+async def test_an_older_description_does_not_replace_a_newer_choice(tab: Tab) -> None:
+    await tab.run(
+        """(() => {
+            const real = window.fetch;
+            const pick = (name) => {
+                const input = document.querySelector("#trial-model");
+                input.value = name;
+                input.dispatchEvent(new Event("change"));
+            };
+            // the first answer waits until the test lets it go
+            window.fetch = async (...call) => {
+                window.fetch = real;
+                const text = await (await real(...call)).text();
+                await new Promise((resolve) => { window.release = resolve; });
+                return new Response(text);
+            };
+            pick("painter");
+            pick("ranker");
+        })()"""
+    )
+    await tab.until("document.querySelector('#trial .primary').disabled === false")
+    await tab.until("typeof window.release === 'function'")
+    await tab.run("(window.release(), new Promise((resolve) => setTimeout(resolve, 300)))")
+    assert (await tab.run(texts("#trial .inputs label")))[0].startswith("x FP32")
+    assert await tab.run(text("#trial [role=status]")) == ""
+
+
+SNIPPETS = "{ curl: 'curl http://h', python: 'p', infer: 'i', file: 'QUJD' }"
+
+
+async def test_programs_are_copied_over_plain_http_too(tab: Tab) -> None:
+    # a tab in the background copies nothing; only pages over TLS and of this machine have navigator.clipboard
+    await tab.call("Page.bringToFront")
+    await tab.run(
+        "import('./dashboard/answer.js').then(({ programs }) => {"
+        "Object.defineProperty(navigator, 'clipboard', { value: undefined });"
+        "document.addEventListener('copy', () => { window.copied = getSelection().toString(); });"
+        f"document.querySelector('#trial').append(...programs({SNIPPETS}));"
+        "document.querySelectorAll('#trial details').forEach((each) => { each.open = true; });"
+        "document.querySelector('#trial details button').click(); })"
+    )
+    assert await tab.until("window.copied") == "curl http://h"
+
+
+async def test_the_file_of_an_older_request_is_released(tab: Tab) -> None:
+    found = await tab.run(
+        "import('./dashboard/answer.js').then(({ programs }) => {"
+        "const made = [], revoked = [], make = URL.createObjectURL, revoke = URL.revokeObjectURL;"
+        "URL.createObjectURL = (blob) => { made.push(make.call(URL, blob)); return made.at(-1); };"
+        "URL.revokeObjectURL = (url) => { revoked.push(url); revoke.call(URL, url); };"
+        f"programs({SNIPPETS}); programs({SNIPPETS}); programs(undefined); return [made, revoked]; }})"
+    )
+    made, revoked = found
+    assert len(made) == 2 and revoked == made
 
 
 async def test_greys_are_rounded_and_int8_takes_no_image(tab: Tab) -> None:

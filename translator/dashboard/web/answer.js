@@ -74,17 +74,29 @@ function picture({ name, data, shape, elements }) {
   return canvas;
 }
 
-/** The same request as commands and as a program. */
+let message = null;
+
+/** The same request as commands and as a program. Releases the message of the request before. */
 export function programs(snippets) {
+  if (message) URL.revokeObjectURL(message);
+  message = null;
   if (!snippets) return [];
   const blocks = Object.entries(NAMES).map(([name, title]) => {
-    const copy = el("button", { type: "button", class: "button", onclick: () => navigator.clipboard.writeText(snippets[name]) }, "Copy");
-    return el("details", {}, el("summary", {}, title), el("div", { class: "tools" }, copy), el("pre", { tabindex: "0", class: "wrap" }, snippets[name]));
+    const shown = el("pre", { tabindex: "0", class: "wrap" }, snippets[name]);
+    const button = el("button", { type: "button", class: "button", onclick: () => copy(shown) }, "Copy");
+    return el("details", {}, el("summary", {}, title), el("div", { class: "tools" }, button), shown);
   });
   if (snippets.file) {
     const bytes = Uint8Array.from(atob(snippets.file), (each) => each.charCodeAt(0));
-    const href = URL.createObjectURL(new Blob([bytes]));
-    blocks.unshift(el("p", {}, el("a", { href, download: "request.bin" }, "request.bin"), ", the message that the commands send"));
+    message = URL.createObjectURL(new Blob([bytes]));
+    blocks.unshift(el("p", {}, el("a", { href: message, download: "request.bin" }, "request.bin"), ", the message that the commands send"));
   }
   return [el("article", { class: "card" }, el("h3", {}, "The same request"), ...blocks)];
+}
+
+/** Copies the text of `element`. Over plain HTTP from another machine there is no `navigator.clipboard`. */
+function copy(element) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(element.textContent);
+  getSelection().selectAllChildren(element);
+  return document.execCommand("copy");
 }

@@ -8,14 +8,12 @@ import { clock } from "./format.js";
 import { Mirrors } from "./mirrors.js";
 import { Overview } from "./overview.js";
 import { Plots } from "./plots.js";
-import { Selection } from "./selection.js";
+import { RANGES, Selection } from "./selection.js";
 import { Stream } from "./stream.js";
 import { makeTables } from "./tables.js";
 import { startTheme } from "./theme.js";
 import { startTooltips } from "./tooltip.js";
 import { Trial } from "./trial.js";
-
-const RANGES = { "1m": 60, "10m": 600, "1h": 3600, "2h": 7200, "6h": 21600, "24h": 86400 };
 
 const entries = { models: new Map() };
 const selection = new Selection(selected);

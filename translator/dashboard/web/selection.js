@@ -2,6 +2,7 @@
 // that a link shows the same.
 
 export const KINDS = ["dialect", "route", "model", "upstream"];
+export const RANGES = { "1m": 60, "10m": 600, "1h": 3600, "2h": 7200, "6h": 21600, "24h": 86400 };
 const LABELS = { dialect: "Dialect", route: "Route", model: "Model", upstream: "Upstream" };
 
 /** The name of `value`, a way's `kind`. */
@@ -10,13 +11,19 @@ export function label(kind, value) {
   return { route: "No route", model: "No model", upstream: "Here" }[kind] ?? value;
 }
 
+/** The selection in the address, without what the server would refuse. */
+function read(hash) {
+  const given = [...new URLSearchParams(hash.startsWith("#?") ? hash.slice(2) : "")];
+  return new URLSearchParams(given.filter(([name, value]) => KINDS.includes(name) || (name === "range" && Object.hasOwn(RANGES, value))));
+}
+
 export class Selection {
   constructor(changed) {
     this.changed = changed;
-    this.values = new URLSearchParams(location.hash.startsWith("#?") ? location.hash.slice(2) : "");
+    this.values = read(location.hash);
     addEventListener("hashchange", () => {
       if (!location.hash.startsWith("#?") || location.hash.slice(2) === this.query()) return;
-      this.values = new URLSearchParams(location.hash.slice(2));
+      this.values = read(location.hash);
       this.changed();
     });
   }

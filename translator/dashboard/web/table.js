@@ -48,6 +48,8 @@ export class Table {
 
   show(rows) {
     this.rows = rows;
+    const keys = new Set(rows.map((row) => this.key(row)));
+    for (const key of this.known.keys()) if (!keys.has(key)) this.known.delete(key);
     this.draw();
   }
 

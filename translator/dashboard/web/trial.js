@@ -31,6 +31,7 @@ export class Trial {
     const form = el("form", { class: "card", onsubmit: submit }, fields, this.models, this.inputs, el("div", { class: "tools" }, this.send, this.status));
     at("trial").append(form, this.result);
     this.known = "";
+    this.turn = 0;
   }
 
   /** What can be chosen, from the entries of the server. */
@@ -66,17 +67,21 @@ export class Trial {
 
   /** Shows a field for each input of the model. */
   async describe() {
+    const turn = (this.turn += 1);
     this.send.disabled = true;
-    if (!this.model.value) return;
+    if (!this.model.value) return write(this.status, "Choose a model.");
     write(this.status, "Reading the inputs of the model…");
     try {
       const { signature, error } = await this.post(this.request({ describe: true }));
+      // a newer choice has its own answer
+      if (turn !== this.turn) return;
       if (error) throw new Error(`${error.code}: ${error.message}`);
       this.fields = signature.inputs.map((spec) => new InputField(spec));
       this.inputs.replaceChildren(...this.fields.map((each) => each.element));
       this.send.disabled = false;
       write(this.status, "");
     } catch (failure) {
+      if (turn !== this.turn) return;
       this.inputs.replaceChildren();
       write(this.status, failure.message);
     }
