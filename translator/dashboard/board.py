@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -28,6 +28,15 @@ _MAX_REMOVED = 1000
 Reports = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
+class EntryChanges(NamedTuple):
+    """What a browser does not have after look ``number``: all ``entries`` if ``whole``, those that it has are
+    then void; otherwise those that have changed, None for one that is gone."""
+
+    number: int
+    whole: bool
+    entries: dict[str, Any]
+
+
 class Board:
     """What ``reports`` returns, by name, with ``ready``. Use on one event loop."""
 
@@ -40,9 +49,8 @@ class Board:
         self._number = self._floor = 0
         self._next = 0.0
 
-    async def changes(self, since: int) -> tuple[int, dict[str, Any]]:
-        """The number of the last look, and the entries that have changed after look ``since``, 0 for all;
-        None for one that is gone."""
+    async def changes(self, since: int) -> EntryChanges:
+        """The changes after look ``since``: all entries for 0, and if removals since then are forgotten."""
         async with self._lock:
             if self._clock() >= self._next:
                 began = self._clock()
@@ -55,7 +63,7 @@ class Board:
         }
         if since:
             found |= {name: None for name, number in self._removed.items() if number > since}
-        return self._number, found
+        return EntryChanges(self._number, not since, found)
 
     async def _look(self) -> None:
         # a copy: the loop changes what some reports refer to

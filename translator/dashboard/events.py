@@ -50,14 +50,14 @@ class Live:
 
     async def look(self, selection: Selection, cursor: Cursor) -> tuple[bytes, Cursor]:
         """See :data:`Look`."""
-        number, entries = await self._board.changes(cursor.number)
+        number, whole, entries = await self._board.changes(cursor.number)
         points = self._history.points(selection, cursor.since)
         found = b""
         if entries:
-            found += event("entries", {"first": not cursor.number, "entries": entries})
+            found += event("entries", {"first": whole, "entries": entries})
         if points["time"]:
-            whole = not cursor.since
-            found += event("points", {"first": whole, "interval_secs": selection.scale, "points": points})
+            first = not cursor.since
+            found += event("points", {"first": first, "interval_secs": selection.scale, "points": points})
         if cursor.turn % _WAYS_EVERY == 0:
             found += event("ways", self._history.ways(selection))
         # the last interval may not be over: it is sent again

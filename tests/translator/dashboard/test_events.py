@@ -40,8 +40,8 @@ class Watched:
         return self.reports
 
     async def changes(self, since: int) -> tuple[int, dict[str, Any]]:
-        number, found = await self.board.changes(since)
-        return number, orjson.loads(orjson.dumps(found))
+        found = await self.board.changes(since)
+        return found.number, orjson.loads(orjson.dumps(found.entries))
 
 
 async def test_only_what_has_changed_is_sent() -> None:
@@ -73,6 +73,23 @@ async def test_who_misses_removals_gets_everything(monkeypatch: pytest.MonkeyPat
     watched.now += 60
     _, found = await watched.changes(number)
     assert "server" in found and "models/a" not in found
+
+
+async def test_a_browser_that_misses_removals_drops_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interlingua.translator.dashboard.board._MAX_REMOVED", 0)
+    watched = Watched()
+    looks = Live(live()._history, watched.board)
+    _, cursor = await looks.look(Selection(600), Cursor())
+    watched.reports = reports(server={"name": "new"})
+    watched.now += 60
+    found, cursor = await looks.look(Selection(600), cursor)
+    assert dict(parsed(found))["entries"] == {"first": False, "entries": {"server": {"name": "new"}}}
+    watched.reports = reports(models={})
+    watched.now += 60
+    found, _ = await looks.look(Selection(600), cursor)
+    changes = dict(parsed(found))["entries"]
+    assert changes["first"] is True
+    assert set(changes["entries"]) == {"ready", "server", "upstreams", "condition"}
 
 
 def test_the_condition_and_its_reasons() -> None:
