@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -86,8 +85,7 @@ async def test_the_page_runs_no_script_of_others(tab: Tab) -> None:
 
 async def test_numbers_and_plots_are_live(tab: Tab) -> None:
     assert await tab.run(text("#connection")) == "Live"
-    before = await tab.run("performance.now()")
-    first = int(await tab.run(text("#listeners tbody td.number"))) if before else 0
+    first = int((await tab.run(text("#listeners tbody td.number"))).replace(",", ""))
     await tab.until(text("#listeners tbody td.number"), lambda now: int(now.replace(",", "")) > first)
     await tab.until(text("#numbers dd"), lambda rate: rate not in ("\u2013", "0"))
     units = await tab.run(texts("#plot-latency figcaption small"))
@@ -95,7 +93,9 @@ async def test_numbers_and_plots_are_live(tab: Tab) -> None:
     assert (await tab.run("document.querySelector('#plot-requests .plot').ariaLabel")).startswith("Requests:")
     # values under the pointer, in all plots
     await tab.until("document.querySelectorAll('#flow button').length", lambda count: count > 3)
-    await asyncio.sleep(5)
+    await tab.until(
+        text("#plot-requests figcaption small"), lambda note: note and not note.startswith("Requests: max 0 ")
+    )
     box = await tab.run(
         "(() => { const e = document.querySelector('#plot-requests .u-over');"
         "e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
@@ -122,7 +122,8 @@ async def test_the_flow_selects_what_the_plots_show(tab: Tab) -> None:
     await tab.press("Enter")
     await tab.until(texts("#filters button"), bool)
     # it stays focused while events come
-    await asyncio.sleep(6)
+    await tab.run("(window.before = document.activeElement, null)")
+    await tab.until("!window.before.isConnected")
     assert await tab.run("document.activeElement.dataset.node") == "model/detector"
 
 
@@ -162,7 +163,9 @@ async def test_a_thousand_models_sort_and_filter(tab: Tab) -> None:
     assert busiest == "ranker"
     # unchanged rows stay in the document, so that a selection survives
     await tab.run("window.row = document.querySelectorAll('#models tbody tr')[50]")
-    await asyncio.sleep(5)
+    ranked = text("#models tbody td:nth-child(5)")
+    before = await tab.run(ranked)
+    await tab.until(ranked, lambda now: now != before)
     assert await tab.run("window.row.isConnected")
 
 
