@@ -113,8 +113,17 @@ def test_one_table(busy: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert "front end 1" in shown
 
 
+_INTERRUPTIBLE = """
+import signal, sys
+from interlingua.translator.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
+
+
 def shown_on(stdout: int, busy: Daemon) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "interlingua", "top", "--admin", busy.admin, "--interval-secs", "0.2"]
+    # a background job of a shell ignores SIGINT, and so would what the tests start then
+    command = [sys.executable, "-c", _INTERRUPTIBLE, "top", "--admin", busy.admin, "--interval-secs", "0.2"]
     variables = {**os.environ, "TERM": "xterm", "LINES": "24"}
     return subprocess.Popen(command, cwd=ROOT, stdout=stdout, env=variables)
 
