@@ -115,7 +115,7 @@ class Question:
         self._signature = Signature(*specs)
 
     def order(self, server: Server, transport: str, name: str) -> dict[str, Any]:
-        """What the clients are told, but for how long."""
+        """The arguments of the clients, except the duration."""
         if transport == "grpc":
             tensor = Tensor.from_numpy("predict", self._row)
             call, self._form = _GRPC.encode(InferRequest(name, (tensor,)), self._signature)

@@ -13,15 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS
-from interlingua.protocols.transport.address import Address, parse_url
-from interlingua.protocols.transport.clients import client_of
+from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.descriptors import client_ceiling
 from interlingua.protocols.transport.load import ListenerLoad, Load
-from interlingua.protocols.transport.reach import unreachable
-from interlingua.protocols.transport.resolve import is_name, resolve
-from interlingua.protocols.transport.tls import ALPN, TlsContext
 from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import (
@@ -37,26 +32,8 @@ from interlingua.runtime.repository.polling import Poller
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits
 from interlingua.runtime.shared_memory import SharedMemory
 from interlingua.runtime.target import Target
-from interlingua.runtime.upstream.attributes import Attributes
-from interlingua.runtime.upstream.dropped_fields import DroppedFields
-from interlingua.runtime.upstream.forwarding import Forwarding
-from interlingua.runtime.upstream.header_file import HeaderFile
-from interlingua.runtime.upstream.members_file import MembersFile
-from interlingua.runtime.upstream.model import UpstreamModel
-from interlingua.runtime.upstream.pool import (
-    Discovery,
-    Gate,
-    HostName,
-    Listing,
-    Member,
-    Pool,
-    Probes,
-    Weighted,
-    members_at,
-)
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ListenerAddress, ServerMetadata
-from interlingua.schemas.offload import DecodingLimits
 from interlingua.translator import mirror
 from interlingua.translator.access.authentication import Authenticator
 from interlingua.translator.access.build import authenticator_of, authorization_of, client_limits
@@ -66,9 +43,8 @@ from interlingua.translator.admin.site import Site, add_sources
 from interlingua.translator.admin.sources import Sources
 from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.identities import has_identities
-from interlingua.translator.config.members import members_file
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
-from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
+from interlingua.translator.config.options import Config, ListenerOptions
 from interlingua.translator.logs import setup as logs
 from interlingua.translator.mirror import Mirror
 from interlingua.translator.mirror.shared import MirrorSlots
@@ -86,6 +62,7 @@ from interlingua.translator.serving.routing.examine import Examiner
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.settings import LogBook
 from interlingua.translator.tracing import build as tracing
+from interlingua.translator.upstream_assembly import binding_of, decoding_limits, upstream_models
 
 if TYPE_CHECKING:
     from interlingua.translator.tracing.exporter import Exporter
@@ -304,7 +281,7 @@ def _service(config: Config, catalog: KnownModels, routes: Sequence[Route]) -> S
 
 def router_of(config: Config, catalog: KnownModels, routes: Sequence[Route]) -> Router:
     upstream_bindings = {
-        name: _binding(config.upstreams[model.upstream])
+        name: binding_of(config.upstreams[model.upstream])
         for name, model in config.models.items()
         if model.upstream is not None
     }
@@ -355,126 +332,4 @@ def _source(name: str, model: ModelOptions, limits: Limits) -> ModelSource:
         providers=tuple((provider, {}) for provider in model.providers),
         limits=model.limits(limits),
         allow_pickle=bool(model.allow_pickle),
-    )
-
-
-def upstream_models(
-    config: Config, kept: Mapping[str, Upstream] | None = None
-) -> tuple[dict[str, Upstream], dict[str, Target]]:
-    """The upstreams of ``config``, those in ``kept`` as they are, and their models."""
-    kept = kept or {}
-    upstreams = {
-        name: kept.get(name) or _upstream(name, options) for name, options in config.upstreams.items()
-    }
-    models: dict[str, Target] = {
-        name: _upstream_model(name, model, config.upstreams[model.upstream], upstreams)
-        for name, model in config.models.items()
-        if model.upstream is not None
-    }
-    return upstreams, models
-
-
-def _binding(options: UpstreamOptions) -> Binding:
-    return DIALECTS[options.dialect].bindings[options.transport]
-
-
-def _upstream(name: str, options: UpstreamOptions) -> Upstream:
-    binding = _binding(options)
-    found_out = options.flavor == "auto"
-    return Upstream(
-        name,
-        binding.calls if found_out else binding.flavored(options.flavor).calls,
-        _pool(options),
-        options.request_timeout_secs,
-        binding.call_flavors if found_out else None,
-        _gate(options),
-        _forwarding(options),
-        limits=decoding_limits(options),
-    )
-
-
-def decoding_limits(options: ListenerOptions | UpstreamOptions) -> DecodingLimits:
-    """The limits on the work for one message of a listener or an upstream."""
-    return DecodingLimits(
-        options.max_decompressed_bytes,
-        options.max_compression_ratio,
-        options.max_elements,
-        "upstream" if isinstance(options, UpstreamOptions) else "listener",
-    )
-
-
-def _forwarding(options: UpstreamOptions) -> Forwarding:
-    own = {name: HeaderFile(header.file) for name, header in options.headers.items()}
-    return Forwarding(options.forward_headers, own)
-
-
-def _pool(options: UpstreamOptions) -> Pool:
-    make, path = partial(_server, options, _tls(options)), members_file(options)
-    listing = None if path is None else Listing(MembersFile(path, options.transport), make)
-    servers = [] if listing else [make(url) for url in options.urls]
-    names = [each for each in servers if isinstance(each, HostName)]
-    interval = options.probe_interval_secs
-    return Pool(
-        listing.members() if listing else [member for each in servers for member in members_at(each)],
-        Probes(interval, options.connect_timeout_secs) if interval else None,
-        Discovery(names, resolve, options.resolve_interval_secs, listing),
-        Weighted(options.zone or "", options.slow_start_secs),
-    )
-
-
-def _server(options: UpstreamOptions, tls: TlsContext | None, url: str) -> HostName | Member:
-    """The server at ``url``, or the host name to follow."""
-    address = parse_url(url, options.transport).address
-    if is_name(address.host):
-        return HostName.of(address.host, address.port, partial(_member, url, options, tls))
-    return _member(url, options, tls)
-
-
-def _member(url: str, options: UpstreamOptions, tls: TlsContext | None, at: str = "") -> Member:
-    place = parse_url(url, options.transport)
-    client = client_of(options.transport, options.engine)(
-        place,
-        connect_timeout_secs=options.connect_timeout_secs,
-        max_response_bytes=options.max_response_bytes,
-        limits=decoding_limits(options),
-        at=at,
-        tls=tls,
-    )
-    reach = partial(unreachable, place.address, options.connect_timeout_secs, tls, at)
-    return Member(client, f"{url} ({at})" if at else url, options.eject_after_failures, reach)
-
-
-def _tls(options: UpstreamOptions) -> TlsContext | None:
-    """TLS to the servers. Raises ``OSError`` for files that are not usable."""
-    if options.tls is None:
-        return None
-    return TlsContext(options.tls.build(ALPN[options.transport].upstream))
-
-
-def _gate(options: UpstreamOptions) -> Gate | None:
-    if options.max_concurrency is None and options.max_bytes_in_flight is None:
-        return None
-    return Gate(options.max_concurrency, options.max_bytes_in_flight, options.max_wait_secs)
-
-
-def _upstream_model(
-    name: str, model: ModelOptions, options: UpstreamOptions, upstreams: Mapping[str, Upstream]
-) -> UpstreamModel:
-    carried = _binding(options).capability
-    # a dialect without model names has one model per server, unless the configuration says otherwise
-    unnamed = "" if not carried.model_name else name
-    return UpstreamModel(
-        name,
-        upstreams[model.upstream or ""],
-        unnamed if model.remote_model is None else model.remote_model,
-        inputs=model.inputs,
-        outputs=model.outputs,
-        declared=model.signature.build() if model.signature is not None else None,
-        description=model.description,
-        parameters=model.parameters,
-        controlled=options.control == "explicit",
-        dropped_fields=DroppedFields(options.dialect, carried, options.strict),
-        widened=carried.widened,
-        strict_signature=model.strict_signature,
-        attributes=Attributes(model.labels, model.format),
     )

@@ -10,11 +10,12 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.listener import Listener
 from interlingua.protocols.transport.servers import SERVERS, Server, ServerSettings
 from interlingua.protocols.transport.tls import ALPN, TlsContext
-from interlingua.translator.assembly import Assembly, decoding_limits
+from interlingua.translator.assembly import Assembly
 from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.options import ListenerOptions
 from interlingua.translator.config.tls import ListenerTlsOptions
 from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.upstream_assembly import decoding_limits
 
 
 @dataclass(slots=True, eq=False)

@@ -13,8 +13,8 @@ from interlingua.runtime.model_config.config import LoadError, ModelConfig
 
 
 def load(path: Path, config: ModelConfig) -> EstimatorInstance:
-    """Load the model at ``path``. Raises ``LoadError`` for a file that is no model of LightGBM, with the
-    library's words for one that it cannot read."""
+    """Load the model at ``path``. Raises ``LoadError`` for a file that is not a LightGBM model, or that
+    the library cannot read, with its words."""
     examine(path, config)
     try:
         booster = lightgbm.Booster(model_file=path)

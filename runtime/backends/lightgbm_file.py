@@ -18,6 +18,4 @@ def is_model(path: Path) -> bool:
 def examine(path: Path, config: ModelConfig) -> None:
     """Raise ``LoadError`` if the file at ``path`` is not a model."""
     if not is_model(path):
-        raise LoadError(
-            f"{path}: is no model of LightGBM in text; booster.save_model('model.txt') writes one"
-        )
+        raise LoadError(f"{path}: is not a LightGBM text model; booster.save_model('model.txt') writes one")

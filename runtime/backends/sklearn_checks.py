@@ -55,8 +55,7 @@ def _is_finite(table: Any) -> bool:
 
 
 def recognize_arrays() -> None:
-    """Have narwhals, which scikit-learn calls from 1.9 on, see at once that an array is no table of another
-    library."""
+    """Let narwhals, which scikit-learn calls from 1.9 on, see at once that an array is not a data frame."""
     try:
         dependencies = importlib.import_module("narwhals.stable.v2.dependencies")
     except ImportError:

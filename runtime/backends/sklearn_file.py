@@ -27,7 +27,7 @@ def examine(path: Path, config: ModelConfig) -> None:
             )
         return
     if not zipfile.is_zipfile(path):
-        raise LoadError(f"{path}: is no file of skops, or cut short")
+        raise LoadError(f"{path}: is not a skops file, or cut short")
     with zipfile.ZipFile(path) as archive:
         if _SCHEMA not in archive.namelist():
-            raise LoadError(f"{path}: is no file of skops: it has no {_SCHEMA}")
+            raise LoadError(f"{path}: is not a skops file: it has no {_SCHEMA}")

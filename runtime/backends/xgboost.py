@@ -27,8 +27,8 @@ Predict = Callable[..., Any]
 
 
 def load(path: Path, config: ModelConfig) -> EstimatorInstance:
-    """Load the model at ``path``. Raises ``LoadError`` for a file that is no model of XGBoost, with the
-    library's words for one that it cannot read."""
+    """Load the model at ``path``. Raises ``LoadError`` for a file that is not an XGBoost model, or that
+    the library cannot read, with its words."""
     examine(path, config)
     try:
         # as bytes, because a name may imply the wrong one of the two formats

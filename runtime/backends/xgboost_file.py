@@ -25,5 +25,5 @@ def examine(path: Path, config: ModelConfig) -> None:
     """Raise ``LoadError`` if the file at ``path`` is not a model."""
     if not is_model(path):
         raise LoadError(
-            f"{path}: is no model of XGBoost in JSON or UBJSON; booster.save_model('model.ubj') writes one"
+            f"{path}: is not an XGBoost model in JSON or UBJSON; booster.save_model('model.ubj') writes one"
         )

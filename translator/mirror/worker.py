@@ -13,7 +13,6 @@ from functools import partial
 
 from interlingua.protocols.transport import loop
 from interlingua.runtime.allocator import tune_allocator
-from interlingua.translator.assembly import upstream_models
 from interlingua.translator.config.options import Config
 from interlingua.translator.logs import setup as logs
 from interlingua.translator.mirror.build import by_callers_names
@@ -21,6 +20,7 @@ from interlingua.translator.mirror.findings import Findings
 from interlingua.translator.mirror.judge import Judge, LocalJudge
 from interlingua.translator.mirror.shared import MirrorSlots, SharedMirrors
 from interlingua.translator.mirror.wire import COPIES, Gathered, pack_findings, read_copies
+from interlingua.translator.upstream_assembly import upstream_models
 
 _log = logging.getLogger(__name__)
 

@@ -21,16 +21,12 @@ from interlingua.runtime.repository.polling import Poller
 from interlingua.runtime.repository.renewal import free, reusable
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.upstream import Upstream
-from interlingua.translator.assembly import (
-    Models,
-    local_models,
-    repositories_of,
-    upstream_models,
-)
+from interlingua.translator.assembly import Models, local_models, repositories_of
 from interlingua.translator.config.models import RepositoryOptions
 from interlingua.translator.config.options import Config
 from interlingua.translator.reload.differences import Difference, Differences
 from interlingua.translator.reload.outcome import ReloadRefusedError
+from interlingua.translator.upstream_assembly import upstream_models
 
 _log = logging.getLogger(__name__)
 

@@ -18,13 +18,14 @@ from interlingua.runtime.ring.channel import Ends
 from interlingua.schemas import InferenceError
 from interlingua.translator.admin import model_report, overview
 from interlingua.translator.admin.metrics import Family
-from interlingua.translator.assembly import Assembly, Models, assemble_around, upstream_models
+from interlingua.translator.assembly import Assembly, Models, assemble_around
 from interlingua.translator.dashboard.trial import Trial, run
 from interlingua.translator.listening import listening_of, stopped
 from interlingua.translator.mirror.shared import MirrorSlots, SharedMirrors
 from interlingua.translator.reload.server import RunningServer, ServerSuccession
 from interlingua.translator.serving.changes import StateChange, repeat
 from interlingua.translator.serving.totals import COUNTS
+from interlingua.translator.upstream_assembly import upstream_models
 from interlingua.translator.workers import child
 from interlingua.translator.workers.child import Child, WorkerOrder
 from interlingua.translator.workers.children import ChildReloads, FrontEndSuccession

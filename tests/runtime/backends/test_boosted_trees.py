@@ -154,7 +154,7 @@ def test_files_of_something_else(tmp_path: Path, name: str, content: bytes) -> N
     path = tmp_path / name
     path.write_bytes(content)
     backend = lightgbm_backend if name == "model.txt" else xgboost_backend
-    with pytest.raises(LoadError, match=f"{name}: is no model of"):
+    with pytest.raises(LoadError, match=f"{name}: is not an? "):
         backend.load(path, ModelConfig())
 
 

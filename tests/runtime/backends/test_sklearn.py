@@ -263,7 +263,7 @@ def test_a_pickle_only_where_it_is_permitted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"", "is no file of skops, or cut short"), (b"\x80\x04N.", "is no file of skops, or cut short")],
+    [(b"", "is not a skops file, or cut short"), (b"\x80\x04N.", "is not a skops file, or cut short")],
     ids=["empty", "pickle"],
 )
 def test_a_file_that_is_none_of_skops(tmp_path: Path, content: bytes, reason: str) -> None:
