@@ -34,7 +34,8 @@ from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas.offload import DecodingLimits
 from interlingua.translator.config.members import members_file
 from interlingua.translator.config.models import ModelOptions
-from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
+from interlingua.translator.config.options import Config, ListenerOptions
+from interlingua.translator.config.upstreams import UpstreamOptions
 
 
 def upstream_models(

@@ -9,8 +9,8 @@ from interlingua.runtime.upstream.members_file import ListedMember
 from interlingua.translator.config import Config
 from interlingua.translator.config.members import members_file, members_of
 from interlingua.translator.config.models import ModelOptions
-from interlingua.translator.config.options import UpstreamOptions
 from interlingua.translator.config.routes import RouteOptions
+from interlingua.translator.config.upstreams import UpstreamOptions
 
 
 def document(config: Config) -> dict[str, Any]:

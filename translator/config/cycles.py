@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from interlingua.protocols.transport.address import Address, parse_address, parse_url
 from interlingua.translator.config.document import Path
 from interlingua.translator.config.members import members_of
-from interlingua.translator.config.options import Config, ListenerOptions, UpstreamOptions
+from interlingua.translator.config.options import Config, ListenerOptions
+from interlingua.translator.config.upstreams import UpstreamOptions
 from interlingua.translator.serving.routing.conditions import Conditions, RouteKey
 
 _ANY = ("", "0.0.0.0", "::")

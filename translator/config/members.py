@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlingua.runtime.upstream.members_file import ListedMember, members_path, read_members
-from interlingua.translator.config.options import UpstreamOptions
+from interlingua.translator.config.upstreams import UpstreamOptions
 
 
 def members_file(options: UpstreamOptions) -> str | None:

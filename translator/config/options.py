@@ -6,12 +6,10 @@ in ``references``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.section import Bytes, Seconds, Section, Text
 from interlingua.protocols.transport.h2.hpack import MAX_HEADER_LIST
 from interlingua.protocols.transport.h2.options import (
@@ -23,44 +21,40 @@ from interlingua.protocols.transport.h2.options import (
     Http2Options,
 )
 from interlingua.protocols.transport.timeouts import MIN_BYTES_PER_SEC, STALL_SECS, Timeouts
-from interlingua.runtime.upstream.members_file import members_path
-from interlingua.schemas.offload import MIN_DECOMPRESSED_BYTES, MIN_ELEMENTS, DecodingLimits
 from interlingua.translator.access.classes import OperationClass
 from interlingua.translator.config.admin import AdminOptions
 from interlingua.translator.config.auth import AuthOptions
 from interlingua.translator.config.callers import PermittedCaller, ProxyAddress
 from interlingua.translator.config.cors import CorsOptions
-from interlingua.translator.config.headers import ForwardedName, HeaderOptions, HeaderPattern, OwnName
+from interlingua.translator.config.headers import HeaderPattern
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.references import (
     KnownDialect,
     KnownModel,
     ListenAddress,
-    UpstreamUrl,
     context_of,
     require,
 )
 from interlingua.translator.config.routes import RouteOptions
 from interlingua.translator.config.server import ServerOptions
 from interlingua.translator.config.tap import TapOptions
-from interlingua.translator.config.tls import ListenerTlsOptions, UpstreamTlsOptions
+from interlingua.translator.config.tls import ListenerTlsOptions
 from interlingua.translator.config.tracing import TracingOptions
-from interlingua.translator.config.values import ListenerTransport, Transport, carried, distinct, travels
-
-Engine = Literal["native", "library"]
-
-DECODING = DecodingLimits()
-"""The default limits on the work for one message."""
-
-Decompressed = Annotated[int, Field(ge=MIN_DECOMPRESSED_BYTES)]
-
-Ratio = Annotated[int, Field(ge=1)]
-
-Elements = Annotated[int, Field(ge=MIN_ELEMENTS)]
-"""Smaller messages are not counted."""
-
-LARGEST_MESSAGE = 2**31 - 1
-"""The largest message that gRPC can frame."""
+from interlingua.translator.config.upstreams import UpstreamOptions
+from interlingua.translator.config.values import (
+    DECODING,
+    LARGEST_MESSAGE,
+    Decompressed,
+    Elements,
+    Engine,
+    ListenerTransport,
+    Ratio,
+    carried,
+    distinct,
+    known_flavors,
+    over_http_or_grpc,
+    travels,
+)
 
 MAX_REQUEST_BYTES = {
     "http": 64 << 20,
@@ -112,7 +106,9 @@ class ListenerOptions(Section):
     dialects: tuple[KnownDialect, ...] = Field(default=None, validate_default=True)
     """The dialects to speak. The default is every dialect that the transport carries, except those
     that a listener needs to list."""
-    flavors: dict[str, str] = Field(default_factory=lambda: {name: known[0] for name, known in _flavors()})
+    flavors: dict[str, str] = Field(
+        default_factory=lambda: {name: first for name, (first, *_) in known_flavors()}
+    )
     """The servers whose quirks to follow, by dialect, where servers of one dialect differ."""
     default_model: KnownModel | None = None
     """The model for requests that name none. The default is the `default_model` of the file."""
@@ -225,7 +221,7 @@ class ListenerOptions(Section):
     @field_validator("flavors")
     @classmethod
     def _flavors(cls, flavors: dict[str, str]) -> dict[str, str]:
-        known = dict(_flavors())
+        known = dict(known_flavors())
         for dialect, flavor in flavors.items():
             require("dialect with flavors", dialect, known)
             require("flavor", flavor, known[dialect])
@@ -241,7 +237,7 @@ class ListenerOptions(Section):
     def _of_the_transport(cls, value: str | None, info: ValidationInfo) -> str | None:
         if info.data.get("transport") == "any" and value != "library":
             return value
-        return _over_http_or_grpc(value, info)
+        return over_http_or_grpc(value, info)
 
     @field_validator("proxy_protocol")
     @classmethod
@@ -287,126 +283,6 @@ class ListenerOptions(Section):
         return value
 
 
-class UpstreamOptions(Section):
-    """Remote servers that run models."""
-
-    planned = frozenset({"max_request_bytes"})
-
-    dialect: KnownDialect
-    """The dialect of the servers."""
-    transport: Transport
-    """The transport of messages to them."""
-    urls: Annotated[tuple[UpstreamUrl, ...], Field(min_length=1)]
-    """The servers: `host:port`, `http://host:port/prefix`, or `unix:path`; or one `file:path`, a
-    [file that lists them](upstreams.md#members-file). All of them serve the same models: each request goes
-    to the least loaded one, the requests of a sequence to the same one."""
-    flavor: str = "auto"
-    """The server whose quirks they have, where servers of one dialect differ. `auto` works with all of
-    them."""
-    control: Literal["none", "explicit"] = "none"
-    """Whether clients may load and unload models there: never, or by explicit request."""
-    strict: bool = False
-    """Refuse a request with a field that the dialect does not carry (a parameter, a sequence, a priority),
-    instead of dropping and counting the field."""
-    engine: Engine = "native"
-    """Over http and grpc: the implementation of the protocol, this project's own or that of aiohttp and
-    grpcio."""
-    tls: UpstreamTlsOptions | None = None
-    """TLS to all servers. Without this option it is used for `https` URLs. Only with `engine: native`."""
-    connect_timeout_secs: Seconds = 5.0
-    """The time limit for connecting."""
-    request_timeout_secs: Seconds = 60.0
-    """The time limit of one request, connecting included; a caller's own deadline may end it sooner."""
-    max_response_bytes: Bytes = LARGEST_MESSAGE
-    """The largest answer to accept; a stream over HTTP is one answer."""
-    max_decompressed_bytes: Decompressed = DECODING.max_decompressed_bytes
-    """The maximum size of a compressed answer after decompression."""
-    max_compression_ratio: Ratio = DECODING.max_compression_ratio
-    """The maximum ratio of that size to the compressed one, for answers above 1 MiB after decompression."""
-    max_elements: Elements = DECODING.max_elements
-    """The maximum number of elements of an answer that are decoded one by one, as on a listener."""
-    probe_interval_secs: Annotated[float, Field(ge=0)] = 5.0
-    """The interval between readiness probes of each server that has been used; 0 for none. A failed server
-    gets requests again when it answers one."""
-    resolve_interval_secs: Seconds = 10.0
-    """The interval between DNS lookups of the hosts in `urls`, and between looks at a members file; each
-    address of a name is a server."""
-    zone: Text | None = None
-    """The zone of this daemon: servers of this zone in the members file get all requests while one of them
-    works."""
-    slow_start_secs: Annotated[float, Field(ge=0)] = 0.0
-    """The time in which the share of a server that joins or recovers grows from a tenth to the whole."""
-    eject_after_failures: Annotated[int, Field(ge=1)] = 3
-    """The number of consecutive failures that eject a server; an unreachable one is ejected at once."""
-    max_concurrency: Annotated[int, Field(ge=1)] | None = None
-    """The maximum number of concurrent inference requests to all servers together. The default is no
-    limit."""
-    max_bytes_in_flight: Bytes | None = None
-    """The maximum size of these requests together; a larger request is sent alone. The default is no
-    limit."""
-    max_wait_secs: Annotated[float, Field(ge=0)] = 1.0
-    """How long a request above these limits waits before it is refused as overload."""
-    forward_headers: tuple[ForwardedName, ...] = ()
-    """Headers of callers to forward with their requests. `traceparent`, `tracestate`, `baggage` and
-    `x-request-id` are always forwarded. Over grpc they are metadata, over brpc user fields."""
-    headers: dict[OwnName, HeaderOptions] = Field(default={})
-    """Headers to add to every call and probe, such as `authorization`."""
-
-    @field_validator("transport")
-    @classmethod
-    def _carried(cls, transport: str, info: ValidationInfo) -> str:
-        dialect = info.data.get("dialect")
-        if dialect is not None:
-            travels(dialect, transport, context_of(info).installation.calls[dialect])
-        return transport
-
-    @field_validator("urls")
-    @classmethod
-    def _distinct(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
-        if len(urls) > 1 and any(map(members_path, urls)):
-            raise ValueError("a members file must be the only entry: list the other servers in it")
-        return distinct("URL", urls)
-
-    @field_validator("flavor")
-    @classmethod
-    def _flavor(cls, flavor: str, info: ValidationInfo) -> str:
-        if "dialect" in info.data:
-            require("flavor", flavor, ("auto", *dict(_flavors()).get(info.data["dialect"], ())))
-        return flavor
-
-    @field_validator("engine")
-    @classmethod
-    def _engine(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return _over_http_or_grpc(value, info)
-
-    @field_validator("tls")
-    @classmethod
-    def _of_tls(cls, value: UpstreamTlsOptions | None, info: ValidationInfo) -> UpstreamTlsOptions | None:
-        if value is None:
-            return value
-        if info.data.get("engine") == "library":
-            raise ValueError("needs engine: native")
-        plain = next((url for url in info.data.get("urls", ()) if url.startswith("http://")), None)
-        if plain is not None:
-            raise ValueError(f"contradicts the URL '{plain}': write https")
-        return value
-
-    @field_validator("forward_headers", "headers")
-    @classmethod
-    def _has_headers(cls, value: Any, info: ValidationInfo) -> Any:
-        if value and info.data.get("transport") == "tcp":
-            raise ValueError("is for transport http, grpc or brpc: messages over tcp have no headers")
-        return value
-
-    @field_validator("headers")
-    @classmethod
-    def _one_source(cls, headers: dict[str, HeaderOptions], info: ValidationInfo) -> dict[str, HeaderOptions]:
-        for name in headers:
-            if name in info.data.get("forward_headers", ()):
-                raise ValueError(f"'{name}' is also in forward_headers: its value is ambiguous")
-        return headers
-
-
 class Config(Section):
     """The whole file."""
 
@@ -436,16 +312,3 @@ class Config(Section):
     include: tuple[Text, ...] = ()
     """Further files of the configuration; a relative path starts at the folder of the including file. Lists
     append, mappings merge, and any other key may be in one file only."""
-
-
-def _over_http_or_grpc(value: str | None, info: ValidationInfo) -> str | None:
-    """``value`` of an option that is for these transports alone."""
-    transport = info.data.get("transport", "http")
-    if value is not None and transport not in ("http", "grpc"):
-        raise ValueError(f"is for transport http or grpc, not {transport}")
-    return value
-
-
-def _flavors() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The flavors of every dialect that has several."""
-    return ((name, flavors) for name, each in DIALECTS.items() if (flavors := each.flavors))

@@ -24,7 +24,8 @@ from interlingua.schemas import (
 from interlingua.translator.config.document import Path
 from interlingua.translator.config.members import members_of
 from interlingua.translator.config.models import ModelOptions
-from interlingua.translator.config.options import Config, UpstreamOptions
+from interlingua.translator.config.options import Config
+from interlingua.translator.config.upstreams import UpstreamOptions
 from interlingua.translator.probe.conversation import Conversation, described, detect
 from interlingua.translator.probe.signatures import Fault, differences
 
