@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from interlingua.protocols.brpc_status import BrpcStatus
+from interlingua.protocols.transport.brpc.refusals import full
 from interlingua.protocols.transport.grpc.status import RESOURCE_EXHAUSTED
 from interlingua.protocols.wire import (
     GrpcAnswer,
@@ -67,8 +68,3 @@ class BoundedGrpc:
         if limit is None or self._server.at_work <= limit:
             return await self._handler.serve(request)
         return GrpcAnswer(code=RESOURCE_EXHAUSTED, details=full(limit))
-
-
-def full(limit: int) -> str:
-    """The words of the original's refusal."""
-    return f"Reached server's max_concurrency={limit}"

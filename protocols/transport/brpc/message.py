@@ -10,6 +10,7 @@ from interlingua.protocols.brpc_status import BrpcStatus, unparsable
 from interlingua.protocols.content_coding import SHORT_BYTES
 from interlingua.protocols.transport.brpc.compression import decompress
 from interlingua.protocols.transport.brpc.frame import Meta
+from interlingua.protocols.transport.brpc.refusals import overloaded
 from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
 from interlingua.schemas import ErrorCode, InferenceError
@@ -50,17 +51,8 @@ async def inflate(
         )
     except InferenceError as error:
         if error.code is ErrorCode.OVERLOADED:
-            return BrpcAnswer(code=BrpcStatus.ELIMIT, text=error.message)
+            return overloaded(error.message)
         if "option" in error.details:
             return BrpcAnswer(code=BrpcStatus.EREQUEST, text=error.message)
         return unparsable(request)
     return None
-
-
-def too_long(answer: BrpcAnswer, limit: int) -> BrpcAnswer:
-    """What is sent instead of ``answer``, whose message has more than ``limit`` bytes."""
-    size = len(answer.message)
-    text = (
-        f"the answer has {size} bytes, more than the {limit} that max_response_bytes of this listener allows"
-    )
-    return BrpcAnswer(code=BrpcStatus.ERESPONSE, text=text)

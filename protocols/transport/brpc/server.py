@@ -13,11 +13,12 @@ import time
 from functools import partial
 from typing import cast
 
-from interlingua.protocols.brpc_status import ERROR_CODES, BrpcStatus, disguised
+from interlingua.protocols.brpc_status import disguised
 from interlingua.protocols.content_coding import most_inflated
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.backlog import Backlog
-from interlingua.protocols.transport.brpc.bounded import BoundedGrpc, BoundedHttp, full
+from interlingua.protocols.transport.brpc import refusals
+from interlingua.protocols.transport.brpc.bounded import BoundedGrpc, BoundedHttp
 from interlingua.protocols.transport.brpc.compression import name_of
 from interlingua.protocols.transport.brpc.first_bytes import protocol_of
 from interlingua.protocols.transport.brpc.frame import (
@@ -28,7 +29,7 @@ from interlingua.protocols.transport.brpc.frame import (
     write_error,
 )
 from interlingua.protocols.transport.brpc.logoff import LogOff, after_reading
-from interlingua.protocols.transport.brpc.message import inflate, too_long, unpack
+from interlingua.protocols.transport.brpc.message import inflate, unpack
 from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
@@ -36,7 +37,7 @@ from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.http.engine import Settings
 from interlingua.protocols.transport.http.native import NativeEngine
 from interlingua.protocols.transport.listener import ConnectionSet, Listener, listener_at
-from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad, RefusedRequest
+from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
@@ -51,8 +52,7 @@ from interlingua.protocols.wire import (
     GrpcHandler,
     HttpHandler,
 )
-from interlingua.schemas import Context, ErrorCode, InferenceError
-from interlingua.schemas.bounded_text import shortened
+from interlingua.schemas import Context
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 MAX_REQUEST_BYTES = 64 << 20
@@ -64,8 +64,6 @@ IDLE_SECS = 1800.0
 MAX_IN_FLIGHT = 256
 """How many calls of one connection are at work before its next ones wait: as many answers may have to be kept
 for a client that does not take them."""
-
-_FAULT = "internal error; the server's log has the details"
 
 _log = logging.getLogger(__name__)
 
@@ -332,7 +330,7 @@ class _Connection(SharedReceiver):
             request, meta, server.max_request_bytes, server.limits
         )
         if refusal is not None:
-            self._record(request, refusal)
+            server.connections.load.record(refusals.recorded(request, refusal))
             self._fail(meta.correlation_id, refusal)
             return
         size = max(frame.size, len(request.message))
@@ -349,29 +347,20 @@ class _Connection(SharedReceiver):
         self._backlog.size += size
         task.add_done_callback(partial(self._ended, size))
 
-    def _record(self, request: BrpcRequest, refusal: BrpcAnswer) -> None:
-        error = InferenceError(ERROR_CODES.get(refusal.code, ErrorCode.INTERNAL), refusal.text)
-        name = f"{request.service}/{request.method}"
-        refused = RefusedRequest("brpc", name, self._peer, refusal.code, error, request.size)
-        self._server.connections.load.record(refused)
-
     def _refusal(self, request: BrpcRequest, frame: Frame) -> BrpcAnswer | None:
         """Why a call is not even looked into."""
         server, service, method = self._server, request.service, request.method
         if server.connections.stopping and self.logoff.refuses(frame):
-            return BrpcAnswer(code=BrpcStatus.ELOGOFF, text="Server is stopping")
+            return refusals.STOPPING
         if server.max_concurrency is not None and server.at_work >= server.max_concurrency:
-            return BrpcAnswer(code=BrpcStatus.ELIMIT, text=full(server.max_concurrency))
+            return refusals.overloaded(refusals.full(server.max_concurrency))
         if request.size > SMALL_BYTES:
             error = self._held.grow(self._backlog.size - self._reserved + request.size)
             if error is not None:
-                return BrpcAnswer(code=BrpcStatus.ELIMIT, text=error.message)
+                return refusals.overloaded(error.message)
         if server.handler.offers(service, method):
             return None
-        if "." in service or server.handler.knows(service):
-            text = f"Fail to find method={shortened(service)}/{shortened(method)}"
-            return BrpcAnswer(code=BrpcStatus.ENOMETHOD, text=text)
-        return BrpcAnswer(code=BrpcStatus.ENOSERVICE, text=f"Fail to find service={shortened(service)}")
+        return refusals.unknown(service, method, server.handler.knows(service))
 
     async def _answer(self, request: BrpcRequest, compress_type: int, reserved: int) -> BrpcAnswer:
         """The handler's answer to the message, which is decompressed in a thread; ``reserved`` bytes of the
@@ -391,7 +380,7 @@ class _Connection(SharedReceiver):
         try:
             excess = self._held.grow(self._backlog.size - self._reserved + self._frames.filled)
             if excess is not None:
-                return BrpcAnswer(code=BrpcStatus.ELIMIT, text=excess.message)
+                return refusals.overloaded(excess.message)
             return await server.handler.serve(request)
         finally:
             self._backlog.size += surplus
@@ -404,10 +393,10 @@ class _Connection(SharedReceiver):
         except Exception:
             method = f"{request.service}/{request.method}"
             _log.exception("unexpected error", extra={"facts": {"method": method}})
-            answer = BrpcAnswer(b"", BrpcStatus.EINTERNAL, _FAULT)
+            answer = refusals.FAULT
         limit = self._server.max_response_bytes
         if limit is not None and len(answer.message) > limit:
-            answer = too_long(answer, limit)
+            answer = refusals.too_long(answer, limit)
         if answer.code:
             self._fail(correlation_id, answer)
         else:
