@@ -31,26 +31,6 @@ from interlingua.schemas import Sequence as SequencePosition
 
 DIALECT_NAME = "oip"
 
-GRPC_STATUS: dict[ErrorCode, int] = {
-    ErrorCode.MALFORMED: 3,
-    ErrorCode.INVALID_TENSOR: 3,
-    ErrorCode.UNREPRESENTABLE: 9,
-    ErrorCode.NOT_FOUND: 5,
-    ErrorCode.ALREADY_EXISTS: 6,
-    ErrorCode.UNSUPPORTED: 12,
-    ErrorCode.UNAUTHENTICATED: 16,
-    ErrorCode.FORBIDDEN: 7,
-    ErrorCode.TOO_LARGE: 8,
-    ErrorCode.OVERLOADED: 8,
-    ErrorCode.UNAVAILABLE: 14,
-    ErrorCode.DEADLINE_EXCEEDED: 4,
-    ErrorCode.CANCELLED: 1,
-    ErrorCode.MODEL_FAILED: 13,
-    ErrorCode.BAD_UPSTREAM: 13,
-    ErrorCode.INTERNAL: 13,
-}
-"""The gRPC status of each error code."""
-
 CODE_OF_HTTP_STATUS: Mapping[int, ErrorCode] = {
     **upstream_reply.CODE_OF_HTTP_STATUS,
     406: ErrorCode.UNSUPPORTED,  # OpenVINO Model Server for a wrong method
@@ -60,15 +40,6 @@ CODE_OF_HTTP_STATUS: Mapping[int, ErrorCode] = {
     422: ErrorCode.INVALID_TENSOR,  # MLServer and KServe for a body that fails their validation
 }
 """The meaning of an upstream's HTTP status; any other is BAD_UPSTREAM."""
-
-CODE_OF_GRPC_STATUS: Mapping[int, ErrorCode] = {
-    **upstream_reply.CODE_OF_GRPC_STATUS,
-    2: ErrorCode.MODEL_FAILED,
-    5: ErrorCode.NOT_FOUND,
-    6: ErrorCode.ALREADY_EXISTS,
-    9: ErrorCode.UNREPRESENTABLE,
-}
-"""The meaning of an upstream's gRPC status; any other is BAD_UPSTREAM."""
 
 WHILE_RUNNING = frozenset(
     {ErrorCode.MODEL_FAILED, ErrorCode.INTERNAL, ErrorCode.BAD_UPSTREAM, ErrorCode.DEADLINE_EXCEEDED}

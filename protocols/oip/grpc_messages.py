@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from interlingua.protocols.dialect import Opened, ReplyForm
-from interlingua.protocols.oip.codec import CODE_OF_GRPC_STATUS, DIALECT_NAME, GRPC_STATUS, reported_code
+from interlingua.protocols.grpc_status import CODE_OF_GRPC_STATUS, GRPC_STATUS
+from interlingua.protocols.oip.codec import DIALECT_NAME, reported_code
 from interlingua.protocols.upstream_reply import grpc_error
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas import ErrorCode, InferenceError, Parameter, bad_upstream, not_carried
+from interlingua.schemas import InferenceError, Parameter, bad_upstream, not_carried
 from interlingua.schemas.errors import RESTRICTED_HEADER
 from interlingua.schemas.oip import MESSAGES
 
@@ -23,10 +24,8 @@ SERVICE = "/inference.GRPCInferenceService/"
 MAX_INT64 = 2**63 - 1
 
 _UNKNOWN = 2
-_INTERNAL, _UNAVAILABLE = 13, 14
+_UNAVAILABLE = 14
 _PARAMETER: Any = MESSAGES["inference.InferParameter"]
-# only bytes that do not parse are MALFORMED here; Triton answers INTERNAL
-_STATUS = {**GRPC_STATUS, ErrorCode.MALFORMED: _INTERNAL}
 _FIELDS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
 
 
@@ -77,7 +76,7 @@ def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: Inferen
         # Triton's status and text, which differ from those over HTTP
         return GrpcAnswer(code=_UNAVAILABLE, details=details.replace("API", "protocol", 1))
     code = reported_code(opened.action.operation if opened else None, error.code)
-    return GrpcAnswer(code=_UNKNOWN if error.is_unknown else _STATUS[code], details=details)
+    return GrpcAnswer(code=_UNKNOWN if error.is_unknown else GRPC_STATUS[code], details=details)
 
 
 def reader(read: Callable[[ReplyForm, Buffer], Result]) -> Callable[[ReplyForm, GrpcAnswer], Result]:

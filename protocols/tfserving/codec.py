@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from interlingua.protocols import upstream_reply
+from interlingua.protocols import grpc_status, upstream_reply
 from interlingua.protocols.dialect import Opened
 from interlingua.schemas import (
     Datatype,
@@ -131,32 +131,8 @@ def check_signature_name(name: str, method: str = PREDICT_METHOD) -> None:
 
 # --- errors
 
-GRPC_STATUS: Mapping[ErrorCode, int] = {
-    ErrorCode.MALFORMED: 13,  # bytes that are no message, as gRPC's own servers answer
-    ErrorCode.INVALID_TENSOR: 3,
-    ErrorCode.UNREPRESENTABLE: 9,
-    ErrorCode.NOT_FOUND: 5,
-    ErrorCode.ALREADY_EXISTS: 6,
-    ErrorCode.UNSUPPORTED: 12,
-    ErrorCode.UNAUTHENTICATED: 16,
-    ErrorCode.FORBIDDEN: 7,
-    ErrorCode.TOO_LARGE: 8,
-    ErrorCode.OVERLOADED: 8,
-    ErrorCode.UNAVAILABLE: 14,
-    ErrorCode.DEADLINE_EXCEEDED: 4,
-    ErrorCode.CANCELLED: 1,
-    ErrorCode.MODEL_FAILED: 13,
-    ErrorCode.BAD_UPSTREAM: 13,
-    ErrorCode.INTERNAL: 13,
-}
-"""The gRPC status of each error code."""
-
 CODE_OF_GRPC_STATUS: Mapping[int, ErrorCode] = {
-    **upstream_reply.CODE_OF_GRPC_STATUS,
-    2: ErrorCode.MODEL_FAILED,
-    5: ErrorCode.NOT_FOUND,
-    6: ErrorCode.ALREADY_EXISTS,
-    9: ErrorCode.UNREPRESENTABLE,
+    **grpc_status.CODE_OF_GRPC_STATUS,
     11: ErrorCode.INVALID_TENSOR,
 }
 """The meaning of an upstream's gRPC status; any other is BAD_UPSTREAM."""

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from interlingua.protocols.dialect import Opened, ReplyForm
+from interlingua.protocols.grpc_status import GRPC_STATUS
 from interlingua.protocols.tfserving.codec import (
     CODE_OF_GRPC_STATUS,
     DIALECT_NAME,
-    GRPC_STATUS,
     NO_MODEL_SPEC,
     as_original,
     label_of,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlingua.protocols.oip.codec import GRPC_STATUS
+from interlingua.protocols.grpc_status import GRPC_STATUS
 from interlingua.protocols.oip.grpc_probes import HEALTH_CHECK
 from interlingua.schemas.oip import HEALTH_MESSAGES
 from interlingua.translator.serving.pipeline import Pipeline

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from interlingua.protocols.grpc_status import CODE_OF_GRPC_STATUS, GRPC_STATUS
 from interlingua.protocols.oip.codec import (
-    CODE_OF_GRPC_STATUS,
     CODE_OF_HTTP_STATUS,
     EMPTY_FINAL_RESPONSE,
-    GRPC_STATUS,
     distinct_outputs,
     input_tensor,
     join_parameters,
