@@ -111,9 +111,9 @@ bench-bridging: $(VENV)/.installed-dev ## CPU per request between caller and ups
 
 peers-install: $(TRITON)/.installed $(MLSERVER)/.installed ## install Triton and MLServer for `make bench`
 
-peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF_ANALYZER)/.installed ## test with real Triton, MLServer, KServe and perf_analyzer
+peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF_ANALYZER)/.installed ## test with real Triton, MLServer, KServe and perf_analyzer (EVERY=2: half)
 	TRITON_ENVIRONMENT=$(TRITON) MLSERVER_ENVIRONMENT=$(MLSERVER) \
-	PERF_ANALYZER_ENVIRONMENT=$(PERF_ANALYZER) $(BIN)/python -m pytest -m peers tests/peers
+	PERF_ANALYZER_ENVIRONMENT=$(PERF_ANALYZER) $(BIN)/python -m pytest -m peers --every $(or $(EVERY),1) tests/peers
 
 sbom: $(VENV)-release/.installed $(VENV)-audit/.installed ## list what users install: sbom.cdx.json, in CycloneDX
 	$(VENV)-audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON \
