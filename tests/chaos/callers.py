@@ -24,12 +24,7 @@ from interlingua.schemas import (
     TensorSpec,
 )
 
-PAIRS = [
-    (name, transport)
-    for name, dialect in DIALECTS.items()
-    if dialect.manifest.by_default
-    for transport in dialect.bindings
-]
+PAIRS = [(name, transport) for name, dialect in DIALECTS.items() for transport in dialect.bindings]
 INPUT = TensorSpec("INPUT0", Datatype.FP32, (-1,))
 OUTPUTS = {"local": "INPUT0", "python": "OUTPUT0", "polled": "OUTPUT0", "remote": "INPUT0"}
 """The targets of the daemon, with the output of each, which is equal to its input."""

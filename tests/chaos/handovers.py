@@ -25,7 +25,7 @@ from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.transport.tls import ClientTls, TlsContext
 from tests.certificates import Authority, Issued
 from tests.chaos.callers import NEW, PAIRS, Caller
-from tests.chaos.world import IDENTITY, TRANSPORTS
+from tests.chaos.world import IDENTITY, TRANSPORTS, listener
 from tests.e2e.daemon import WAIT_SECS, Daemon
 
 PAUSE_SECS = 0.02
@@ -76,16 +76,15 @@ class Result:
 
 def configuration(folder: Path, issued: Issued) -> dict[str, Any]:
     """A daemon with a listener for each transport, one on a unix socket and one with TLS."""
-    here = "127.0.0.1:0"
     return {
         "server": {"handover_socket": str(folder / "handover.sock"), "drain_secs": DRAIN_SECS},
-        "admin": {"listen": here},
+        "admin": {"listen": "127.0.0.1:0"},
         "default_model": "local",
         "models": {"local": IDENTITY},
         "listeners": [
-            *({"listen": here, "transport": name} for name in TRANSPORTS),
-            {"listen": f"unix:{folder}/http.sock", "transport": "http"},
-            {"listen": here, "transport": "http", "tls": {"cert": issued.cert, "key": issued.key}},
+            *map(listener, TRANSPORTS),
+            listener("http", f"unix:{folder}/http.sock"),
+            listener("http", tls={"cert": issued.cert, "key": issued.key}),
         ],
     }
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.callers import PAUSE_SECS, Caller, Seen
+from tests.chaos.callers import PAIRS, PAUSE_SECS, Caller, Seen
 from tests.chaos.faults import Fault
 from tests.chaos.world import World
 
@@ -25,7 +25,7 @@ _ASKED = 5
 _CALM = 3
 """How many answers in a row a caller must get to be normal again."""
 
-DIALECTS = ("oip", "trtis", "graphpipe", "grps")
+DIALECTS = tuple(dict.fromkeys(dialect for dialect, _ in PAIRS))
 
 
 @dataclass

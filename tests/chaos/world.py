@@ -276,10 +276,14 @@ _TCP_MODELS = ("local", "python", "polled", "remote-graphpipe-tcp")
 
 def _listeners(*models: str) -> list[dict[str, Any]]:
     """One of each transport; of tcp, where no request names a model, one for each of ``models``."""
-    found = [
-        {"listen": "127.0.0.1:0", "transport": transport} for transport in TRANSPORTS if transport != "tcp"
-    ]
-    return found + [{"listen": "127.0.0.1:0", "transport": "tcp", "default_model": model} for model in models]
+    found = [listener(transport) for transport in TRANSPORTS if transport != "tcp"]
+    return found + [listener("tcp", default_model=model) for model in models]
+
+
+def listener(transport: str, listen: str = "127.0.0.1:0", **options: Any) -> dict[str, Any]:
+    """A listener of every dialect that ``transport`` carries."""
+    dialects = [dialect for dialect, over in PAIRS if over == transport]
+    return {"listen": listen, "transport": transport, "dialects": dialects, **options}
 
 
 def _write_models(folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from tests.chaos.callers import PAIRS, Caller
-from tests.chaos.world import IDENTITY, SIGNATURE, TRANSPORTS
+from tests.chaos.world import IDENTITY, SIGNATURE, TRANSPORTS, listener
 from tests.e2e.daemon import WAIT_SECS, eventually
 from tests.e2e.reloading import Reloaded, reloaded
 from tests.ports import free_port
@@ -38,12 +38,7 @@ def listeners(number: int) -> list[dict[str, Any]]:
     each fifth reload."""
     announcing = {"max_elements": 300_000 + number // 5}
     return [
-        {
-            "listen": "127.0.0.1:0",
-            "transport": each,
-            **OPTIONS.get(each, {}),
-            **(announcing if each in ("http", "grpc") else {}),
-        }
+        listener(each, **OPTIONS.get(each, {}), **(announcing if each in ("http", "grpc") else {}))
         for each in TRANSPORTS
     ]
 
