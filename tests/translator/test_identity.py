@@ -66,6 +66,7 @@ KINDS = (
     *(("graphpipe", transport, transport) for transport in ("http", "tcp")),
     *(("grps", transport, transport) for transport in ("http", "grpc", "brpc")),
     ("grps", "brpc", "any"),
+    *(("tfserving", transport, at) for transport in ("http", "grpc") for at in (transport, "any")),
 )
 """Each dialect, the transport of its client, and that of the listener."""
 
@@ -336,6 +337,7 @@ REFUSED_HEADS = {
     ("graphpipe", "http", "http"): ("/", b"401 Unauthorized", b"WWW-Authenticate: Bearer"),
     ("trtis", "http", "http"): ("/api/infer/m", b"400 Bad Request", b"INVALID_ARG"),
     ("grps", "http", "http"): ("/grps/v1/infer/predict", b"401 Unauthorized", b"WWW-Authenticate: Bearer"),
+    ("tfserving", "http", "http"): ("/v1/models/m:predict", b"401 Unauthorized", b"WWW-Authenticate: Bearer"),
 }
 
 
