@@ -68,6 +68,7 @@ class Action(Generic[Answer]):
     STATISTICS                                               ``tuple[ModelStatus, ...]``, of all models
                                                              where ``Opened.model`` names none
     MODEL_LOAD, MODEL_UNLOAD  ``ModelControl`` or None       None
+    MODELS_RELOAD             ``tuple[ListedModel, ...]``    None
     SHARED_MEMORY_REGISTER    ``SharedMemoryRegion``         None
     SHARED_MEMORY_UNREGISTER  name, None for all             None
     SHARED_MEMORY_STATUS      name, None for all             ``tuple[SharedMemoryRegion, ...]``

@@ -1,6 +1,13 @@
 """The canonical tensor IR and the wire contracts of the dialects, without I/O."""
 
-from interlingua.schemas.control import IndexQuery, LogSettings, ModelControl, TraceSettings
+from interlingua.schemas.control import (
+    IndexQuery,
+    ListedModel,
+    LogSettings,
+    ModelControl,
+    TraceSettings,
+    VersionPolicy,
+)
 from interlingua.schemas.datatypes import Datatype
 from interlingua.schemas.errors import (
     ErrorCode,
@@ -72,6 +79,7 @@ __all__ = [
     "InferenceError",
     "Latencies",
     "Leeway",
+    "ListedModel",
     "ListenerAddress",
     "LogSettings",
     "Metrics",
@@ -96,6 +104,7 @@ __all__ = [
     "TensorHead",
     "TensorSpec",
     "TraceSettings",
+    "VersionPolicy",
     "VersionStatistics",
     "VersionStatus",
     "bad_upstream",

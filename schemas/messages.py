@@ -326,6 +326,7 @@ class Operation(enum.Enum):
     REPOSITORY_INDEX = "repository_index"
     MODEL_LOAD = "model_load"
     MODEL_UNLOAD = "model_unload"
+    MODELS_RELOAD = "models_reload"
     SHARED_MEMORY_REGISTER = "shared_memory_register"
     SHARED_MEMORY_STATUS = "shared_memory_status"
     SHARED_MEMORY_UNREGISTER = "shared_memory_unregister"

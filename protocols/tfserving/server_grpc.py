@@ -17,9 +17,10 @@ from interlingua.protocols.tfserving.grpc_messages import (
     model_of,
 )
 from interlingua.protocols.tfserving.metadata import SIGNATURE_DEF, version_described, write_metadata
+from interlingua.protocols.tfserving.reload import fail_reload, open_reload
 from interlingua.protocols.tfserving.status import states, write_message
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
-from interlingua.schemas import ModelMetadata, Operation, Readiness, ServerStatus, invalid_tensor, unsupported
+from interlingua.schemas import ModelMetadata, Operation, Readiness, ServerStatus, invalid_tensor
 
 _INVALID_ARGUMENT, _UNAVAILABLE = 3, 14
 
@@ -63,10 +64,6 @@ def _open_status(request: GrpcRequest) -> Opened[GrpcAnswer]:
     return Opened(_STATUS, model, version)
 
 
-def _open_reload(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    raise unsupported("HandleReloadConfigRequest is not supported: the models are those of the configuration")
-
-
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
     GrpcEndpoint(METHOD, open_predict, fail),
     *(
@@ -75,5 +72,5 @@ GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
     ),
     GrpcEndpoint(f"{PREDICTION_SERVICE}GetModelMetadata", _open_metadata, fail),
     GrpcEndpoint(f"{MODEL_SERVICE}GetModelStatus", _open_status, fail),
-    GrpcEndpoint(f"{MODEL_SERVICE}HandleReloadConfigRequest", _open_reload, fail),
+    GrpcEndpoint(f"{MODEL_SERVICE}HandleReloadConfigRequest", open_reload, fail_reload),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from interlingua.protocols.transport.memory import unfilled
 from interlingua.runtime.front_end.link import RuntimeLink
@@ -13,7 +13,7 @@ from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.known_models import PLAIN, Freeing, KnownModels
 from interlingua.runtime.target import Target
-from interlingua.schemas import ModelControl, ModelStatus
+from interlingua.schemas import ListedModel, ModelControl, ModelStatus
 
 _SHARED_BYTES = 1 << 16
 """Smaller messages get other memory: a copy of their tensors costs as little as a block of an arena."""
@@ -68,6 +68,11 @@ class FrontEndCatalog(KnownModels):
 
     async def unload(self, name: str, control: ModelControl = PLAIN) -> None:
         await self._control("unload", name, control)
+
+    async def serve_only(self, listed: Sequence[ListedModel]) -> None:
+        # the runtime process knows no models of upstreams
+        others = [model for model in listed if model.name not in self._here.models]
+        await self.link.client.call("serve_only", others)
 
     def take_over(self, served: Mapping[str, Target], failed: Mapping[str, LoadError]) -> list[Freeing]:
         """See ``KnownModels``: of the models of upstreams."""

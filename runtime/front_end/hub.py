@@ -6,7 +6,7 @@ import asyncio
 import logging
 import pickle
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from weakref import WeakKeyDictionary
@@ -16,7 +16,14 @@ from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.ring.channel import Ends
 from interlingua.runtime.ring.server import Calls, RuntimeServer
 from interlingua.runtime.target import Target
-from interlingua.schemas import InferenceError, ModelControl, ModelMetadata, ModelStatus, Signature
+from interlingua.schemas import (
+    InferenceError,
+    ListedModel,
+    ModelControl,
+    ModelMetadata,
+    ModelStatus,
+    Signature,
+)
 
 _PATIENCE_SECS = 1.0
 """How long a load waits for front ends to apply it: one that is stopped does not hold it for longer."""
@@ -44,6 +51,7 @@ class Hub:
             "index": catalog.index,
             "load": self._load,
             "unload": self._unload,
+            "serve_only": self._serve_only,
         }
 
     def connect(self, ends: Ends) -> None:
@@ -140,11 +148,14 @@ class Hub:
     async def _unload(self, name: str, control: ModelControl) -> None:
         await self._carry_out(self._catalog.unload, name, control)
 
-    async def _carry_out(self, act: Callable[..., Awaitable[None]], name: str, control: ModelControl) -> None:
+    async def _serve_only(self, listed: Sequence[ListedModel]) -> None:
+        await self._carry_out(self._catalog.serve_only, listed)
+
+    async def _carry_out(self, act: Callable[..., Awaitable[None]], *arguments: object) -> None:
         """Carry out ``act``; return when every front end has applied the result, so that no caller sees the
         server in two states."""
         try:
-            await act(name, control)
+            await act(*arguments)
         finally:
             await self.settle()
 

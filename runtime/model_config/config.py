@@ -6,7 +6,7 @@ both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from interlingua.runtime.models.shapes import fits
 from interlingua.runtime.models.warmup import Warmup
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, DynamicBatching, Limits
 from interlingua.runtime.scheduling.sequence_policy import SequenceBatching
-from interlingua.schemas import Signature, TensorSpec
+from interlingua.schemas import Signature, TensorSpec, VersionPolicy
 from interlingua.schemas.bounded_text import MESSAGE_CHARS, shortened
 from interlingua.schemas.datatypes import DATATYPES, Datatype
 
@@ -39,6 +39,8 @@ def datatype_of(message: Any) -> Datatype | None:
 UNLIMITED_BATCH_SIZE = 65536
 """The ``max_batch_size`` of a model whose own file shows that it batches, if no limit is stated."""
 
+_LATEST = VersionPolicy()
+
 
 class LoadError(Exception):
     """A model that cannot be loaded. The message names the file at fault; ``versions`` are the reasons by
@@ -48,20 +50,6 @@ class LoadError(Exception):
         super().__init__(shortened(message, MESSAGE_CHARS))
         self.versions: Mapping[int, str] = versions or {}
         self.config = config
-
-
-@dataclass(frozen=True, slots=True)
-class VersionPolicy:
-    """The served versions of a model folder: the ``latest`` so many (0: all), or the ``specific`` ones."""
-
-    latest: int = 1
-    specific: tuple[int, ...] = ()
-
-    def choose(self, available: Iterable[int]) -> tuple[int, ...]:
-        """The served versions among ``available``, ascending."""
-        if self.specific:
-            return tuple(sorted(set(available) & set(self.specific)))
-        return tuple(sorted(available)[-self.latest :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +79,7 @@ class ModelConfig:
     outputs: tuple[TensorSpec, ...] = ()
     input_reshapes: Mapping[str, Reshape] = field(default_factory=dict)
     output_reshapes: Mapping[str, Reshape] = field(default_factory=dict)
-    version_policy: VersionPolicy = VersionPolicy()
+    version_policy: VersionPolicy = _LATEST
     default_model_filename: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     instances: int = 0

@@ -24,7 +24,6 @@ from interlingua.runtime.model_config.config import (
     UNLIMITED_BATCH_SIZE,
     LoadError,
     ModelConfig,
-    VersionPolicy,
     datatype_of,
 )
 from interlingua.runtime.model_config.mlserver_settings import SETTINGS_FILENAME, ModelSettings, read_settings
@@ -34,7 +33,7 @@ from interlingua.runtime.models.reshape import Reshape
 from interlingua.runtime.models.warmup import Warmup, WarmupInput
 from interlingua.runtime.repository.overrides import is_inside
 from interlingua.runtime.scheduling.policy import MOST_PRIORITY_LEVELS, DynamicBatching, QueuePolicy
-from interlingua.schemas import TensorSpec
+from interlingua.schemas import TensorSpec, VersionPolicy
 from interlingua.schemas.datatypes import DATATYPES
 from interlingua.schemas.model_config import MODEL_CONFIG
 

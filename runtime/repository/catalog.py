@@ -23,6 +23,7 @@ from interlingua.runtime.repository.absent import Absent, absent_by, all_in, not
 from interlingua.runtime.repository.background_tasks import BackgroundTasks
 from interlingua.runtime.repository.files import Repository, needed_models
 from interlingua.runtime.repository.known_models import PLAIN, Freeing, KnownModels
+from interlingua.runtime.repository.model_lists import ModelLists
 from interlingua.runtime.repository.overrides import SentFiles
 from interlingua.runtime.repository.renewal import failing_sample, free, load_from, loses_versions, reusable
 from interlingua.runtime.repository.repositories import Repositories, check_overrides, names_in
@@ -30,6 +31,7 @@ from interlingua.runtime.target import ServerHooks, Target
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
+    ListedModel,
     ModelControl,
     ModelState,
     ModelStatus,
@@ -78,6 +80,7 @@ class ModelCatalog(KnownModels):
         self._files: dict[str, SentFiles] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks = BackgroundTasks()
+        self._lists = ModelLists(self)
         self._hooks = ServerHooks(self.find, self.standing, self.changes.happened, cache)
         for model in self._models.values():
             model.join(self._hooks)
@@ -181,6 +184,10 @@ class ModelCatalog(KnownModels):
             return
         if self.knows(name):
             await asyncio.shield(self._tasks.start(self._unload(name, dependents=control.dependents)))
+
+    async def serve_only(self, listed: Sequence[ListedModel]) -> None:
+        # as a load, it continues when its caller disconnects
+        await asyncio.shield(self._tasks.start(self._lists.apply(listed, self.repositories, self.homes)))
 
     async def follow(self, name: str, repository: Repository | None) -> None:
         """Serve a model as its files are now in ``repository``; None if they were removed: then unload it.

@@ -44,7 +44,7 @@ from interlingua.runtime.repository.model_folders import model_folder, model_fol
 from interlingua.runtime.repository.snapshot import Origin, snapshot
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
 from interlingua.runtime.target import Target, Version
-from interlingua.schemas import Parameter, Signature
+from interlingua.schemas import Parameter, Signature, VersionPolicy
 
 State = Literal["loading", "ready", "failed"]
 
@@ -61,8 +61,8 @@ class ModelSource:
     ``path`` is a model folder or a single model file, None for a backend without files. An empty ``backend``
     is that of the model's configuration or model file; 0 ``instances`` is the configuration's number or
     :func:`default_instances`. ``ModelConfig`` describes ``device``, ``providers`` and ``limits``. ``config``
-    is a serialized ``inference.ModelConfig`` that replaces the folder's own. ``allow_pickle``: its files
-    may be pickles, which execute code.
+    is a serialized ``inference.ModelConfig`` that replaces the folder's own, ``versions`` override its
+    policy. ``allow_pickle``: its files may be pickles, which execute code.
     """
 
     name: str
@@ -75,6 +75,7 @@ class ModelSource:
     device: str = ""
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
     config: bytes | None = None
+    versions: VersionPolicy | None = None
     limits: Limits = DEFAULT_LIMITS
     allow_pickle: bool = False
 
@@ -286,7 +287,7 @@ def _check_instances(source: ModelSource, where: Path, config: ModelConfig, vers
 def _unchanged(model: Target, origin: Origin) -> dict[int, Version]:
     """The versions of ``model`` that are the same in ``origin``."""
     old = model.origin
-    if old is None or old.stated != origin.stated:
+    if old is None or _of_all_versions(old) != _of_all_versions(origin):
         return {}
     if old.files is None or origin.files is None:
         return {int(number): version for number, version in model.loaded.items() if old == origin}
@@ -298,6 +299,12 @@ def _unchanged(model: Target, origin: Origin) -> dict[int, Version]:
         for number, version in model.loaded.items()
         if before.get(int(number)) == now.get(int(number))
     }
+
+
+def _of_all_versions(origin: Origin) -> object:
+    """What is stated of every version alike: others may be chosen now."""
+    stated = origin.stated
+    return replace(stated, versions=None) if isinstance(stated, ModelSource) else stated
 
 
 def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig) -> Version:
@@ -377,6 +384,7 @@ def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:
         providers=source.providers,
         limits=source.limits,
         allow_pickle=source.allow_pickle,
+        version_policy=source.versions or config.version_policy,
     )
     return config if source.signature is None else config.with_signature(source.signature)
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.models.changes import Changes
 from interlingua.runtime.models.model import UNLOADED
 from interlingua.runtime.repository.joined_names import JoinedNames
 from interlingua.runtime.target import Target
-from interlingua.schemas import ErrorCode, InferenceError, ModelControl, ModelStatus, Readiness
+from interlingua.schemas import (
+    ErrorCode,
+    InferenceError,
+    ListedModel,
+    ModelControl,
+    ModelStatus,
+    Readiness,
+)
 
 PLAIN = ModelControl()
 
@@ -73,6 +80,16 @@ class KnownModels:
         with ``control.dependents`` also the models that were loaded only for it. An unknown model counts as
         unloaded, unless it must be ``served``. Raises UNAVAILABLE if unloading is not allowed, UNSUPPORTED
         for an unknown repository, NOT_FOUND."""
+        raise NotImplementedError
+
+    async def serve_only(self, listed: Sequence[ListedModel]) -> None:
+        """Load the ``listed`` models of repositories that clients may control, then unload all others there,
+        except those that a listed one needs. If one cannot be loaded, nothing is unloaded but what this call
+        has loaded.
+
+        Raises UNAVAILABLE if clients may control no repository, NOT_FOUND for a model that neither a
+        repository has at this path nor the server serves otherwise, MODEL_FAILED if one could not be loaded.
+        """
         raise NotImplementedError
 
     def take_over(self, served: Mapping[str, Target], failed: Mapping[str, LoadError]) -> list[Freeing]:

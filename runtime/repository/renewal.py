@@ -21,7 +21,7 @@ def load_from(
 ) -> tuple[Target, SentFiles | None]:
     """The model, and its folder if a client sent the files; ``before`` itself if nothing has changed.
     Blocks."""
-    source = replace(repository.source(name), config=control.config)
+    source = replace(repository.source(name), config=control.config, versions=control.versions)
     if not control.files:
         return load_model(source, before), None
     folder = write_files(name, control.files)

@@ -67,6 +67,11 @@ class Repositories:
         if not allowed or name in self.fixed:
             raise unavailable(f"{_NOT_ALLOWED}: model '{name}'", retryable=False)
 
+    def check_any_control(self) -> None:
+        """Raise UNAVAILABLE if clients may control no repository."""
+        if not any(each.controlled for each in self.by_precedence):
+            raise unavailable(_NOT_ALLOWED, retryable=False)
+
 
 def check_overrides(name: str, repository: Repository, control: ModelControl) -> None:
     """Raise FORBIDDEN for overrides that ``repository`` does not allow, INVALID_TENSOR for files without a

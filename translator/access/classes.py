@@ -33,6 +33,7 @@ CLASS_OF: Mapping[Operation, OperationClass] = {
     Operation.METRICS: "statistics",
     Operation.MODEL_LOAD: "control",
     Operation.MODEL_UNLOAD: "control",
+    Operation.MODELS_RELOAD: "control",
     Operation.SHARED_MEMORY_REGISTER: "shared_memory",
     Operation.SHARED_MEMORY_UNREGISTER: "shared_memory",
     Operation.SHARED_MEMORY_STATUS: "shared_memory",

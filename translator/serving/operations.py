@@ -409,6 +409,7 @@ OPERATIONS: Mapping[Operation, Offer] = {
     Operation.REPOSITORY_INDEX: Offer(_repository_index),
     Operation.MODEL_LOAD: Offer(_model_load),
     Operation.MODEL_UNLOAD: Offer(_model_unload),
+    Operation.MODELS_RELOAD: Offer(lambda request: request.service.catalog.serve_only(request.argument)),
     Operation.SHARED_MEMORY_REGISTER: Offer(
         _at_once(lambda request: request.service.shared_memory.register(request.argument))
     ),

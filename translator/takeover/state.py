@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from interlingua.runtime.repository.catalog import ModelCatalog
-from interlingua.schemas import InferenceError, ModelControl, Operation, SharedMemoryRegion
+from interlingua.runtime.repository.files import ModelSource
+from interlingua.schemas import InferenceError, ModelControl, Operation, SharedMemoryRegion, VersionPolicy
 from interlingua.translator.serving.changes import StateChange, repeat
 from interlingua.translator.serving.operations import EVERY_DIALECT, Service
 
@@ -45,8 +46,11 @@ def models_of(catalog: ModelCatalog) -> list[StateChange]:
         model = catalog.models.get(name)
         if model is None and catalog.blocking(name) == "":
             found.append(StateChange(Operation.MODEL_UNLOAD, name, ModelControl(), ""))
-        elif model is not None and model.origin is not None and model.origin.stated == home.source(name):
-            found.append(StateChange(Operation.MODEL_LOAD, name, ModelControl(), ""))
+        elif model is not None and model.origin is not None:
+            stated = model.origin.stated
+            versions = stated.versions if isinstance(stated, ModelSource) else None
+            if stated == replace(home.source(name), versions=versions):
+                found.append(StateChange(Operation.MODEL_LOAD, name, ModelControl(versions=versions), ""))
     return found
 
 
@@ -76,7 +80,8 @@ async def carry_out(changes: Changes, service: Service) -> None:
     """Make ``service`` what they say. What fails is logged."""
     for change in changes:
         served = change.model in service.catalog.models
-        if change.operation in MODELS and served is (change.operation is Operation.MODEL_LOAD):
+        plain = change.operation in MODELS and change.argument.versions is None
+        if plain and served is (change.operation is Operation.MODEL_LOAD):
             continue
         try:
             await repeat(change, service)
@@ -92,10 +97,17 @@ def document(changes: Changes) -> list[dict[str, Any]]:
             "operation": each.operation.value,
             "model": each.model,
             "dialect": each.dialect,
-            "argument": asdict(each.argument) if each.operation is _REGISTER else None,
+            "argument": _document(each),
         }
         for each in changes
     ]
+
+
+def _document(change: StateChange) -> Any:
+    if change.operation in MODELS:
+        versions = change.argument.versions
+        return None if versions is None else asdict(versions)
+    return asdict(change.argument) if change.operation is _REGISTER else None
 
 
 def read(found: list[dict[str, Any]]) -> list[StateChange]:
@@ -104,12 +116,18 @@ def read(found: list[dict[str, Any]]) -> list[StateChange]:
         StateChange(
             operation := Operation(each["operation"]),
             each["model"],
-            SharedMemoryRegion(**each["argument"]) if operation is _REGISTER else _argument(operation),
+            _argument(operation, each["argument"]),
             each["dialect"],
         )
         for each in found
     ]
 
 
-def _argument(operation: Operation) -> Any:
-    return ModelControl() if operation in MODELS else None
+def _argument(operation: Operation, document: dict[str, Any] | None) -> Any:
+    if operation in MODELS:
+        return ModelControl(versions=None if document is None else _versions(**document))
+    return None if document is None else SharedMemoryRegion(**document)
+
+
+def _versions(latest: int, specific: Sequence[int]) -> VersionPolicy:
+    return VersionPolicy(latest, tuple(specific))

@@ -23,9 +23,11 @@ from interlingua.schemas import (
     InferenceError,
     InferRequest,
     InferResponse,
+    ListedModel,
     ModelControl,
     Readiness,
     Tensor,
+    VersionPolicy,
 )
 from interlingua.schemas.datatypes import Datatype
 from tests.runtime.onnx_models import node, value, write
@@ -131,6 +133,16 @@ async def test_targets_describe_themselves_as_the_models(server: Server) -> None
             with pytest.raises(InferenceError) as raised:
                 await target.signature("77")
             assert raised.value.code is ErrorCode.NOT_FOUND
+
+
+async def test_a_list_of_models_takes_effect_everywhere(server: Server) -> None:
+    listed = [ListedModel("both", str(server.folder / "both"), VersionPolicy(specific=(1,)))]
+    await server.front_ends[0].serve_only(listed)
+    for each in server.front_ends:
+        assert set(each.models) == {"both"}
+        assert await ask(each, "both") == [-1, 2]
+    with pytest.raises(InferenceError, match="Could not find base path /none for servable neg"):
+        await server.front_ends[0].serve_only([ListedModel("neg", "/none")])
 
 
 async def test_no_request_overtakes_those_that_wait_for_a_signature(server: Server) -> None:

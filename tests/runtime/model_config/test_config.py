@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from interlingua.runtime.model_config.config import LoadError, ModelConfig, VersionPolicy, agreed_signature
+from interlingua.runtime.model_config.config import LoadError, ModelConfig, agreed_signature
 from interlingua.runtime.model_config.pbtxt import read_config
 from interlingua.runtime.scheduling.policy import DynamicBatching, QueuePolicy
-from interlingua.schemas import Datatype, Signature, TensorSpec
+from interlingua.schemas import Datatype, Signature, TensorSpec, VersionPolicy
 
 FULL = """
 name: "m"

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 
-from interlingua.runtime.model_config.config import ModelConfig, VersionPolicy
+from interlingua.runtime.model_config.config import ModelConfig
 from interlingua.runtime.model_config.message import config_message
 from interlingua.runtime.model_config.pbtxt import read_config
 from interlingua.runtime.repository.files import ModelSource, load_model
-from interlingua.schemas import Datatype, Signature, TensorSpec
+from interlingua.schemas import Datatype, Signature, TensorSpec, VersionPolicy
 from interlingua.schemas.model_config import MODEL_CONFIG
 from tests.runtime.onnx_models import node, value, write, write_identity
 

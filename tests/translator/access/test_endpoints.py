@@ -43,7 +43,7 @@ INCOMPLETE = (
     "GPUs not supported",
     "Missing ModelSpec",
     "at least one task",
-    "HandleReloadConfigRequest is not supported",
+    "Only ModelConfigList is currently supported",
     "has no explainer",
 )
 """The errors of requests without the members that their endpoint needs, which are read first, and of those that

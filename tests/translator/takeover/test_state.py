@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import orjson
 import pytest
 
-from interlingua.schemas import ModelControl, Operation, SharedMemoryRegion
+from interlingua.schemas import (
+    ListedModel,
+    ModelControl,
+    Operation,
+    ServerMetadata,
+    SharedMemoryRegion,
+    VersionPolicy,
+)
 from interlingua.translator.serving.changes import StateChange
-from interlingua.translator.takeover.state import document, later, offline_in, read
+from interlingua.translator.serving.operations import Service
+from interlingua.translator.serving.router import Router
+from interlingua.translator.takeover.state import carry_out, document, later, models_of, offline_in, read
+from tests.runtime.repository.test_catalog import catalog_of, write_model
 
 
 def region(name: str, size: int = 8) -> StateChange:
@@ -24,7 +37,20 @@ LOADED, UNLOADED = model(Operation.MODEL_LOAD, "m"), model(Operation.MODEL_UNLOA
 
 def test_changes_are_the_same_at_the_other_end() -> None:
     changes = [region("a"), *offline_in(("grps",)), LOADED, model(Operation.MODEL_UNLOAD, "n")]
+    chosen = ModelControl(versions=VersionPolicy(specific=(1, 3)))
+    changes.append(StateChange(Operation.MODEL_LOAD, "chosen", chosen, ""))
     assert read(orjson.loads(orjson.dumps(document(changes)))) == changes
+
+
+async def test_the_versions_that_a_client_has_chosen_are_those_of_the_successor(tmp_path: Path) -> None:
+    for version in (1, 2):
+        write_model(tmp_path, "m", version=version)
+    here, there = (catalog_of(tmp_path) for _ in range(2))
+    await here.serve_only([ListedModel("m", str(tmp_path / "m"), VersionPolicy(specific=(1,)))])
+    changes = read(orjson.loads(orjson.dumps(document(models_of(here)))))
+    await carry_out(changes, Service(Router(there), ServerMetadata("s", "1")))
+    assert list(there.models["m"].loaded) == ["1"]
+    await asyncio.gather(here.close(), there.close())
 
 
 @pytest.mark.parametrize(
