@@ -28,7 +28,7 @@ _OTHER = 2
 
 
 def _listed(config: Any) -> ListedModel:
-    """One model of the list. Raises INVALID_TENSOR, UNSUPPORTED for what is configured elsewhere here."""
+    """One model of the list. Raises INVALID_TENSOR, UNSUPPORTED for options that models here do not have."""
     name, path = config.name, config.base_path
     if not name:
         raise invalid_tensor("Illegal to list a model without a name")

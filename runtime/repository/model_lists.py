@@ -1,6 +1,6 @@
 """Lists of all models that clients want to be served, applied one after the other.
 
-What the list leaves out is unloaded after everything in it is loaded, so that no request misses a model that
+What a list omits is unloaded after everything in it is loaded, so that no request misses a model that
 both the last list and this one have.
 """
 
