@@ -13,6 +13,7 @@ from interlingua.protocols.tfserving.codec_http import JSON_HEADERS
 from interlingua.protocols.wire import CHALLENGE, Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, invalid_tensor
 from interlingua.schemas import errors as codes
+from interlingua.schemas.bounded_text import shortened
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
 
@@ -39,7 +40,9 @@ def error_answer(status: int, words: str, headers: Headers = JSON_HEADERS) -> Ht
 def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
     """The answer that reports ``error``."""
     error = as_original(opened, error)
-    return error_answer(HTTP_STATUS[error.code], error.message, error_headers(error))
+    # RFC 9110, section 15.5.16: a content coding is a client's mistake
+    status = 415 if "accept_encoding" in error.details else HTTP_STATUS[error.code]
+    return error_answer(status, error.message, error_headers(error))
 
 
 def error_headers(error: InferenceError) -> Headers:
@@ -56,11 +59,10 @@ def error_headers(error: InferenceError) -> Headers:
 
 def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
     """The answer to an unknown path, or to another method than the ``allowed`` ones."""
+    words = f"Malformed request: {request.method} {shortened(request.path)}"
     if allowed:
-        headers = (*JSON_HEADERS, ("Allow", ", ".join(sorted(allowed))))
-        return error_answer(405, f"Malformed request: {request.method} {request.path}", headers)
-    status = 400 if request.path.startswith("/v1/") else 404
-    return error_answer(status, f"Malformed request: {request.method} {request.path}")
+        return error_answer(405, words, (*JSON_HEADERS, ("Allow", ", ".join(sorted(allowed)))))
+    return error_answer(400 if request.path.startswith("/v1/") else 404, words)
 
 
 def of_model(action: Action[HttpAnswer]) -> Open:

@@ -15,6 +15,8 @@ import pytest
 from graphpipe import convert
 from tritonclient.grpc import service_pb2
 
+from interlingua.schemas.tfserving import MESSAGES as TFSERVING
+from tests.chaos.world import listener as every_dialect
 from tests.e2e.daemon import ROOT, Daemon
 from tests.standins.brpc_frames import SERVICE, request_frame
 from tests.standins.framed import framed
@@ -38,23 +40,25 @@ DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("bounded")
     cpp = {"dialects": ["grps"], "flavors": {"grps": "cpp"}}
+    kserve = {"dialects": ["tfserving"], "flavors": {"tfserving": "kserve"}}
     running = Daemon.start(
         folder,
         {
             "listeners": [
-                {"listen": "127.0.0.1:0", "transport": "http"},
-                {"listen": "127.0.0.1:0", "transport": "grpc"},
+                every_dialect("http"),
+                every_dialect("grpc"),
                 {"listen": "127.0.0.1:0", "transport": "brpc", **cpp},
                 {"listen": "127.0.0.1:0", "transport": "tcp", "default_model": "identity_fp32"},
                 {"listen": "127.0.0.1:0", "transport": "http", **cpp},
-                {"listen": "127.0.0.1:0", "transport": "http", "engine": "library"},
-                {"listen": "127.0.0.1:0", "transport": "grpc", "engine": "library"},
+                every_dialect("http", engine="library"),
+                every_dialect("grpc", engine="library"),
                 {
                     "listen": "127.0.0.1:0",
                     "transport": "http",
                     "dialects": ["graphpipe"],
                     "graphpipe_errors": "inband",
                 },
+                {"listen": "127.0.0.1:0", "transport": "http", **kserve},
             ],
             "model_repository": [
                 {"path": str(ROOT / "examples" / "models"), "control": "explicit", "overrides": "config"}
@@ -72,20 +76,23 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def exchange(address: str, request: bytes) -> bytes:
-    """All that the server sends until it closes, or for a second."""
+    """The answer: over HTTP all that the server sends until it closes, else one message."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
         connection.sendall(request)
         received = b""
-        while len(received) <= 4 * LIMIT and (piece := connection.recv(65536)):
+        while len(received) < _size(received) and (piece := connection.recv(65536)):
             received += piece
-            if not request.startswith(b"POST") and not request.startswith(b"GET"):
-                connection.settimeout(1)
-                try:
-                    received += connection.recv(4 * LIMIT)
-                except TimeoutError:
-                    break
     return received
+
+
+def _size(received: bytes) -> int:
+    """How many bytes of an answer that begins like this to read."""
+    if received.startswith(b"PRPC"):
+        return 12 + int.from_bytes(received[4:8], "big")
+    if received.startswith(b"HTTP") or len(received) < 4:
+        return 4 * LIMIT
+    return 4 + int.from_bytes(received[:4], "little")
 
 
 def http(address: str, path: str, body: Any, *headers: str) -> bytes:
@@ -154,7 +161,7 @@ def test_many_tensors_and_deep_documents(daemon: Daemon) -> None:
         http(daemon.addresses[listener], path, DEEP, "Content-Type: application/json")
 
 
-@pytest.mark.parametrize("listener", [0, 4, 5])
+@pytest.mark.parametrize("listener", [0, 4, 5, 8])
 @pytest.mark.parametrize(
     "path",
     [
@@ -168,6 +175,11 @@ def test_many_tensors_and_deep_documents(daemon: Daemon) -> None:
         "/graphpipe/{}",
         "/grps/v1/{}",
         "/grps/v1/metadata/model?model={}",
+        "/v1/models/{}",
+        "/v1/models/{}:predict",
+        "/v1/models/identity_fp32/versions/{}:predict",
+        "/v1/models/identity_fp32/labels/{}:classify",
+        "/v1/models/identity_fp32:{}",
         "/{}",
     ],
 )
@@ -194,6 +206,30 @@ def test_grps_over_http(daemon: Daemon, listener: int, kind: str) -> None:
         {long: 1},
     ):
         http(daemon.addresses[listener], "/grps/v1/infer/predict", body, "Content-Type: application/json")
+
+
+@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("listener", [0, 8])
+def test_tfserving_over_http(daemon: Daemon, listener: int, kind: str) -> None:
+    long, address = LONG[kind], daemon.addresses[listener]
+    for body in (
+        {"inputs": {long: [1]}},
+        {"inputs": [long]},
+        {"inputs": [{"b64": long}]},
+        {"instances": [{long: 1}]},
+        {"instances": [dict.fromkeys(MANY, 1), {}]},
+        {"instances": [{**dict.fromkeys(MANY, 1), long: 1}, {long: 1}]},
+        {"inputs": [1], "signature_name": long},
+        {long: 1},
+        DEEP,
+    ):
+        http(address, "/v1/models/identity_fp32:predict", body)
+    for body in (
+        {"examples": [{long: 1}]},
+        {"examples": [dict.fromkeys(MANY, 1)]},
+        {"examples": [{"DATA": long}]},
+    ):
+        http(address, "/v1/models/classy:classify", body)
 
 
 def graphpipe(name: str, config: str = "") -> bytes:
@@ -251,9 +287,41 @@ def test_grpc(daemon: Daemon, listener: int, kind: str) -> None:
         ("/nvidia.inferenceserver.GRPCService/Status", trtis_message("StatusRequest", model_name=long))
     )
     calls.append(("/grps.protos.v1.GrpsService/Predict", GrpsMessage(model=long, str_data="x")))
+    calls += tfserving_calls(long)
     for method, message in calls:
         assert called(address, method, message.SerializeToString()) < LIMIT, method
     assert called(address, f"/{'N' * 4000}/M", b"") < LIMIT
+
+
+def tfserving_calls(long: str) -> list[tuple[str, Any]]:
+    def request(kind: str, **fields: Any) -> Any:
+        return TFSERVING[f"tensorflow.serving.{kind}Request"](**fields)
+
+    predict, spec = "/tensorflow.serving.PredictionService/", {"name": "identity_fp32"}
+    good = {"dtype": 1, "tensor_shape": {"dim": [{"size": 1}]}, "float_val": [1]}
+    example = {"features": {"feature": {long: {"float_list": {"value": [1]}}}}}
+    found = [
+        (f"{predict}Predict", request("Predict", **fields))
+        for fields in (
+            {"model_spec": {"name": long}},
+            {"model_spec": {**spec, "signature_name": long}},
+            {"model_spec": {**spec, "version_label": long}},
+            {"model_spec": spec, "inputs": {long: good}},
+            {"model_spec": spec, "inputs": {"INPUT0": good}, "output_filter": [long]},
+            {"model_spec": spec, "inputs": {"INPUT0": good}, "output_filter": MANY},
+        )
+    ]
+    given = {"example_list": {"examples": [example]}}
+    found.append(
+        (f"{predict}Classify", request("Classification", model_spec={"name": "classy"}, input=given))
+    )
+    task = {"model_spec": spec, "method_name": long}
+    found.append((f"{predict}MultiInference", request("MultiInference", tasks=[task], input=given)))
+    found.append(
+        (f"{predict}GetModelMetadata", request("GetModelMetadata", model_spec=spec, metadata_field=[long]))
+    )
+    status = request("GetModelStatus", model_spec={"name": long})
+    return [*found, ("/tensorflow.serving.ModelService/GetModelStatus", status)]
 
 
 @pytest.mark.parametrize("kind", LONG)

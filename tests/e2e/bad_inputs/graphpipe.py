@@ -7,11 +7,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from interlingua.protocols.graphpipe.writer import infer_request
+from interlingua.schemas import Datatype
+from interlingua.schemas.graphpipe import TYPES
+from tests.e2e.bad_inputs.datatypes import UNNAMED, Claim, claims
 from tests.e2e.bad_inputs.wires import Http, Tcp
 from tests.protocols.graphpipe.messages import published
 
 ONES = np.ones(3, np.float32)
 GOOD = published([], [ONES])
+NUMBERS = [datatype for datatype in TYPES if datatype is not Datatype.BYTES]
 ENDLESS = struct.pack("<Ii", 4, 0) + struct.pack("<I", 0xFFFFFFFC) * 8
 
 
@@ -37,11 +42,22 @@ def _messages() -> Iterator[tuple[str, bytes]]:
     yield "a root beyond the end", struct.pack("<I", 1 << 30) + GOOD[4:]
 
 
+def _claimed(claim: Claim) -> bytes:
+    size = len(claim.data)
+    forms = ((TYPES[claim.datatype], claim.shape, size, size),)
+    return b"".join(infer_request(b"", (claim.name.encode(),), (), forms, [claim.data]))
+
+
 def inputs() -> dict[str, Http | Tcp]:
     found: dict[str, Http | Tcp] = {}
     for name, message in _messages():
         found[f"graphpipe/http {name}"] = Http("/graphpipe/identity_fp32", message)
         found[f"graphpipe/tcp {name}"] = Tcp(message)
+    for name, model, claim in claims(NUMBERS, but=UNNAMED):
+        found[f"graphpipe/http {name}"] = Http(f"/graphpipe/{model}", _claimed(claim))
+        # to the one model of the listener, of FP32
+        if claim.name == "INPUT0" and model == claim.model:
+            found[f"graphpipe/tcp {name}"] = Tcp(_claimed(claim))
     for name, path, method in (
         ("an unknown model", "/graphpipe/absent", "POST"),
         ("an unknown version", "/graphpipe/identity_fp32/9", "POST"),

@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from interlingua.schemas import Datatype
 from interlingua.schemas.grps import MESSAGES
+from tests.e2e.bad_inputs.datatypes import BYTES_ALONE, UNNAMED, Claim, claims, numbers
 from tests.e2e.bad_inputs.wires import Brpc, Grpc, Http
 
 PREDICT = "/grps/v1/infer/predict"
 SERVICE = "/grps.protos.v1.GrpsService/"
 JSON = {"Content-Type": "application/json"}
+NUMBERS = {
+    Datatype.UINT8: "UINT8",
+    Datatype.INT8: "INT8",
+    Datatype.INT16: "INT16",
+    Datatype.INT32: "INT32",
+    Datatype.INT64: "INT64",
+    Datatype.FP16: "FLOAT16",
+    Datatype.FP32: "FLOAT32",
+    Datatype.FP64: "FLOAT64",
+}
+UNSIGNED = ("a negative dimension", "2^62 by 2^62")
+"""Mistakes that no shape of 32 bits without sign can have."""
+
 GOOD = {"name": "INPUT0", "dtype": "DT_FLOAT32", "shape": [2], "flat_float32": [1.0, 2.0]}
 
 
@@ -79,6 +94,16 @@ def _http() -> Iterator[tuple[str, Http]]:
             JSON,
         ),
     )
+    for datatype, called in NUMBERS.items():
+        for name, values in numbers(datatype):
+            tensor = {
+                "name": "INPUT0",
+                "dtype": f"DT_{called}",
+                "shape": [2],
+                f"flat_{called.lower()}": values,
+            }
+            body = {"model": f"identity_{datatype.value.lower()}", "gtensors": {"tensors": [tensor]}}
+            yield f"{datatype.value} with {name}", Http(PREDICT, body, JSON)
     yield "another content type", Http(PREDICT, b"a", {"Content-Type": "text/plain"})
     yield "no content type", Http(PREDICT, b"a")
     yield (
@@ -122,6 +147,20 @@ def _messages() -> Iterator[tuple[str, Any]]:
     yield "values of another field", made({"flat_float32": [], "flat_int32": [1, 2]})
     yield "no tensors", made(gtensors={})
     yield "a text for a tensor", MESSAGES["grps.protos.v1.GrpsMessage"](model="identity_fp32", str_data="a")
+    for name, model, claim in claims(list(NUMBERS), but=(*UNNAMED, *BYTES_ALONE, *UNSIGNED)):
+        yield name, made(_claimed(claim), model=model)
+
+
+def _claimed(claim: Claim) -> dict[str, Any]:
+    called = NUMBERS[claim.datatype]
+    number = MESSAGES["grps.protos.v1.GenericTensor"].DESCRIPTOR.fields_by_name["dtype"].enum_type
+    return {
+        "name": claim.name,
+        "dtype": number.values_by_name[f"DT_{called}"].number,
+        "shape": claim.shape,
+        "flat_float32": [],
+        f"flat_{called.lower()}": claim.values,
+    }
 
 
 def _grpc() -> Iterator[tuple[str, Grpc]]:

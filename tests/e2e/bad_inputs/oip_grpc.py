@@ -6,7 +6,9 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from interlingua.schemas import Datatype
 from interlingua.schemas.oip import MESSAGES
+from tests.e2e.bad_inputs.datatypes import claims
 from tests.e2e.bad_inputs.wires import Grpc
 
 SERVICE = "/inference.GRPCInferenceService/"
@@ -111,6 +113,13 @@ def _messages() -> Iterator[tuple[str, Any]]:
     )
 
 
+def _datatypes() -> Iterator[tuple[str, Grpc]]:
+    for name, model, claim in claims(list(Datatype)):
+        tensor = {"name": claim.name, "datatype": claim.datatype.value, "shape": claim.shape}
+        message = _infer(model_name=model, inputs=[tensor], raw_input_contents=[claim.data])
+        yield name, Grpc(f"{SERVICE}ModelInfer", message)
+
+
 def _other() -> Iterator[tuple[str, Grpc]]:
     def call(method: str, **fields: Any) -> Grpc:
         return Grpc(SERVICE + method, MESSAGES[f"inference.{method}Request"](**fields))
@@ -168,5 +177,5 @@ def _stream() -> Iterator[tuple[str, Grpc]]:
 
 def inputs() -> dict[str, Grpc]:
     infer = ((name, Grpc(f"{SERVICE}ModelInfer", message)) for name, message in _messages())
-    groups = {"infer": infer, "call": _other(), "stream": _stream()}
+    groups = {"infer": infer, "datatype": _datatypes(), "call": _other(), "stream": _stream()}
     return {f"oip/grpc {group}: {name}": each for group, cases in groups.items() for name, each in cases}

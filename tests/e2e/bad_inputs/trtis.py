@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from interlingua.schemas import Datatype
 from interlingua.schemas.trtis import MESSAGES
+from tests.e2e.bad_inputs.datatypes import claims
 from tests.e2e.bad_inputs.wires import Grpc, Http
 
 SERVICE = "/nvidia.inferenceserver.GRPCService/"
@@ -86,6 +88,24 @@ def _http() -> Iterator[tuple[str, Http]]:
         yield f"{method} {path}", Http(path, b"", {}, method)
 
 
+def _datatypes() -> Iterator[tuple[str, Http | Grpc]]:
+    """Requests have no datatype, so no other one is a mistake: that of the model counts."""
+    for name, model, claim in claims(list(Datatype)):
+        if model != claim.model:
+            continue
+        dims = " ".join(f"dims: {side}" for side in claim.shape)
+        size = f" batch_byte_size: {len(claim.data)}" if model == "identity_bytes" else ""
+        header = f'batch_size: 1 input {{ name: "{claim.name}" {dims}{size} }} output {{ name: "OUTPUT0" }}'
+        yield f"trtis/http datatype: {name}", _infer(header, claim.data, model)
+        stated: dict[str, Any] = {"name": claim.name, "dims": claim.shape}
+        if size:
+            stated["batch_byte_size"] = len(claim.data)
+        yield (
+            f"trtis/grpc datatype: {name}",
+            Grpc(f"{SERVICE}Infer", _request({"input": [stated]}, [claim.data], model_name=model)),
+        )
+
+
 def _request(header: dict[str, Any] | None = None, raw: list[bytes] | None = None, **fields: Any) -> Any:
     stated = {
         "batch_size": 1,
@@ -151,4 +171,5 @@ def _grpc() -> Iterator[tuple[str, Grpc]]:
 
 def inputs() -> dict[str, Http | Grpc]:
     groups = {"trtis/http": _http(), "trtis/grpc": _grpc()}
-    return {f"{group} {name}": each for group, cases in groups.items() for name, each in cases}
+    found = {f"{group} {name}": each for group, cases in groups.items() for name, each in cases}
+    return {**found, **dict(_datatypes())}
