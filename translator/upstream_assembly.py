@@ -85,7 +85,7 @@ def decoding_limits(options: ListenerOptions | UpstreamOptions) -> DecodingLimit
 
 
 def _forwarding(options: UpstreamOptions) -> Forwarding:
-    own = {name: HeaderFile(header.file) for name, header in options.headers.items()}
+    own = {name: HeaderFile(header.file).value for name, header in options.headers.items()}
     return Forwarding(options.forward_headers, own)
 
 

@@ -7,11 +7,10 @@ headers alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from interlingua.protocols.wire import REQUEST_ID
-from interlingua.runtime.upstream.header_file import HeaderFile
 from interlingua.schemas import Context, malformed
 
 BAGGAGE = "baggage"
@@ -24,9 +23,9 @@ _ALWAYS = frozenset({*TRACE, REQUEST_ID})
 
 class Forwarding:
     """The headers of one upstream. ``names``, in lower case, are the caller's headers to forward besides the
-    trace, its baggage and the request id; ``own`` are added to every call and probe."""
+    trace, its baggage and the request id; ``own`` are added to every call and probe, as they are then."""
 
-    def __init__(self, names: Sequence[str] = (), own: Mapping[str, HeaderFile] | None = None) -> None:
+    def __init__(self, names: Sequence[str] = (), own: Mapping[str, Callable[[], str]] | None = None) -> None:
         self._names = tuple(name for name in names if name not in _ALWAYS)
         self.own = own or {}
 
@@ -57,7 +56,7 @@ class Forwarding:
 
     def of_our_own(self, message: Any) -> None:
         if self.own:
-            message.add_headers({name: file.value() for name, file in self.own.items()})
+            message.add_headers({name: value() for name, value in self.own.items()})
 
     def _fits(self, message: Any, name: str, value: str) -> bool:
         if value.isprintable() and (value.isascii() or not message.ascii_headers):

@@ -204,6 +204,15 @@ async def test_mirrors_have_a_histogram_and_examples_with_both_answers(tab: Tab)
     cells = await tab.run(texts("#mirrors .answers tbody tr > *"))
     assert cells[0] == "y" and float(cells[2]) == pytest.approx(float(cells[3]), rel=1e-2)
     assert cells[2] != cells[3]
+    # both answers as a whole, and they stay open while new reports come
+    await tab.run("document.querySelector('#mirrors details').open = true")
+    rows = await tab.until(texts("#mirrors .both tbody tr > *"), bool)
+    assert len(rows) in (6, 12, 18) and rows[0] == "0"
+    assert await tab.run("document.querySelectorAll('#mirrors .both tr.bad').length") > 0
+    await tab.run("(window.before = document.querySelector('#mirrors details'), null)")
+    await tab.until("!window.before.isConnected")
+    await tab.until("document.querySelector('#mirrors details').open")
+    await tab.until(texts("#mirrors .both tbody tr > *"), bool)
 
 
 async def test_the_configuration_that_runs_against_the_file(tab: Tab, daemon: Daemon) -> None:
@@ -259,11 +268,30 @@ async def test_the_form_rounds_nothing(tab: Tab) -> None:
     assert await tab.run(shows.format("FP64", 2, 2, [third, 1e-9])) == [str(third), "1e-9"]
     assert await tab.run(shows.format("INT64", 2, 2, ["9007199254740993", -7])) == ["9007199254740993", "-7"]
     assert await tab.run(shows.format("BYTES", 2, 2, ["7", ""])) == ['"7"', '""']
+    for datatype in ("FP32", "FP64"):
+        assert await tab.run(shows.format(datatype, 2, 2, [-0.0, 0.0])) == ["-0", "0"]
     sends = (
         "import('./dashboard/input.js').then((found) => { const field = new found.InputField({ name: 'x',"
         "datatype: 'INT64', shape: [1] }); field.area.value = '[9007199254740993]'; return field.value(); })"
     )
     assert await tab.run(sends) == {"name": "x", "text": "[9007199254740993]"}
+
+
+async def test_the_highest_classes_are_bars(tab: Tab) -> None:
+    scores = [0.0, 0.5, -0.25, 0.25, *[0.01] * 20]
+    shows = (
+        f"import('./dashboard/answer.js').then((found) => {{ const shown = found.answer({{ name: 'p', datatype: 'FP32',"
+        f"shape: [1, 24], elements: 24, data: {scores} }}); document.querySelector('#trial .result').append(shown);"
+        "return [shown.querySelector('select').value, [...shown.querySelectorAll('li')].map((each) => ["
+        "each.querySelector('b').textContent, each.querySelector('.value').textContent,"
+        "each.querySelector('i').getBoundingClientRect().width]), shown.querySelector('li span').clientWidth]; })"
+    )
+    view, bars, whole = await tab.run(shows)
+    assert view == "classes" and len(bars) == 10
+    assert [bar[:2] for bar in bars[:3]] == [["class 1", "0.50"], ["class 3", "0.25"], ["class 4", "0.01"]]
+    # the highest one is the whole width, others in proportion
+    widths = [bar[2] for bar in bars]
+    assert widths[0] == pytest.approx(whole, abs=1) and widths[1] == pytest.approx(whole / 2, abs=1)
 
 
 async def test_the_form_sends_images_and_shows_pictures(tab: Tab) -> None:
@@ -378,6 +406,21 @@ async def test_the_keyboard_reaches_everything(tab: Tab) -> None:
     terms = await tab.run("[...document.querySelectorAll('[data-term]')].map((e) => e.dataset.term)")
     known = await tab.run("import('./dashboard/glossary.js').then((found) => Object.keys(found.GLOSSARY))")
     assert set(terms) <= set(known)
+
+
+async def test_every_field_of_the_form_has_an_explanation(tab: Tab) -> None:
+    # a tab in the background has no focus
+    await tab.call("Page.bringToFront")
+    await chosen(tab, "painter")
+    controls = "[...document.querySelectorAll('#trial form :is(input, select)')]"
+    lacks = await tab.run(f"{controls}.filter((each) => !each.dataset.term).map((each) => each.outerHTML)")
+    assert lacks == []
+    for number in range(await tab.run(f"{controls}.length")):
+        if await tab.run(f"{controls}[{number}].hidden"):
+            continue
+        await tab.run(f"{controls}[{number}].focus()")
+        await tab.until("document.querySelector('#tip:not([hidden])')?.textContent ?? ''")
+        await tab.press("Escape")
 
 
 async def test_dark_and_light(tab: Tab) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +19,7 @@ import pytest
 import requests
 
 from interlingua.protocols.registry import DIALECTS
+from interlingua.translator.cli import main
 from tests.e2e.daemon import ROOT, Daemon
 
 SIGNATURE = {
@@ -27,13 +30,20 @@ LABELS = {
     "inputs": [{"name": "x", "datatype": "UINT64", "shape": [-1]}],
     "outputs": [{"name": "y", "datatype": "UINT64", "shape": [-1]}],
 }
+SECRET = "open sesame"
 TRANSPORTS = ("http", "grpc", "brpc", "tcp")
 SPOKEN = [
     (name, transport)
     for name, dialect in DIALECTS.items()
     for transport in TRANSPORTS
-    if transport in dialect.bindings and dialect.manifest.by_default
+    if transport in dialect.bindings
 ]
+
+
+def spoken(transport: str) -> dict[str, Any]:
+    """A listener of every dialect that the transport carries."""
+    dialects = [name for name, dialect in DIALECTS.items() if transport in dialect.bindings]
+    return {"listen": "127.0.0.1:0", "transport": transport, "dialects": dialects}
 
 
 def saved(save: Any) -> str:
@@ -49,7 +59,7 @@ HUGE = base64.b64encode(base64.b64decode(saved(np.save)).replace(b"(1, 2)", b"(2
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     closed = {"listen": "127.0.0.1:0", "transport": "http", "allow": {"inference": ["10.9.8.7/32"]}}
     config = {
-        "listeners": [*({"listen": "127.0.0.1:0", "transport": each} for each in TRANSPORTS), closed],
+        "listeners": [*(spoken(each) for each in TRANSPORTS), closed],
         "admin": {"listen": "127.0.0.1:0"},
         "models": {
             "m": {"backend": "identity", "signature": SIGNATURE},
@@ -85,13 +95,20 @@ def test_every_dialect_over_every_transport(daemon: Daemon, dialect: str, transp
 
 
 def ran(command: list[str] | str, **more: Any) -> bytes:
-    found = subprocess.run(command, capture_output=True, timeout=60, check=False, cwd=ROOT, **more)
+    found = subprocess.run(command, capture_output=True, timeout=60, check=False, **{"cwd": ROOT, **more})
     assert found.returncode == 0, found.stderr
     return found.stdout
 
 
 @pytest.mark.parametrize(("dialect", "transport"), SPOKEN)
-def test_the_same_request_from_other_programs(daemon: Daemon, dialect: str, transport: str) -> None:
+def test_the_same_request_from_other_programs(
+    daemon: Daemon,
+    dialect: str,
+    transport: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     request = {**place(daemon, dialect, transport), "inputs": [{"name": "x", "json": [[7, 8]]}]}
     snippets = sent(daemon, request)["snippets"]
     counted = f"{daemon.admin}/server"
@@ -110,9 +127,11 @@ def test_the_same_request_from_other_programs(daemon: Daemon, dialect: str, tran
     before = answered()
     assert ran([sys.executable, "-c", snippets["python"]])
     assert answered() == before + 1
-    assert snippets["infer"].startswith(
-        f"interlingua infer --dialect {dialect} --transport {transport} --url 127"
-    )
+    (tmp_path / "signature.yaml").write_text(shlex.split(snippets["infer"])[1])
+    command = shlex.split(snippets["infer"].splitlines()[-1])
+    monkeypatch.chdir(tmp_path)
+    assert main(command[1:]) == 0
+    assert "[[7. 8.]]" in capsys.readouterr().out
 
 
 def test_the_command_of_interlingua(daemon: Daemon) -> None:
@@ -142,6 +161,15 @@ def test_integers_that_a_browser_would_round(daemon: Daemon) -> None:
     text = f"[{2**53 - 1}, {2**53 + 1}, {2**64 - 1}]"
     (output,) = sent(daemon, {**request, "inputs": [{"name": "x", "text": text}]})["outputs"]
     assert output["data"] == [2**53 - 1, str(2**53 + 1), str(2**64 - 1)]
+
+
+@pytest.mark.parametrize(("dialect", "transport"), SPOKEN)
+def test_a_long_input_is_handled_beside_the_loop(daemon: Daemon, dialect: str, transport: str) -> None:
+    rows = 1 << 16
+    text = f"[{','.join(['[0.5,2]'] * rows)}]"
+    found = sent(daemon, {**place(daemon, dialect, transport), "inputs": [{"name": "x", "text": text}]})
+    (output,) = found["outputs"]
+    assert (output["shape"], output["data"][-2:]) == ([rows, 2], [0.5, 2.0])
 
 
 @pytest.mark.parametrize(
@@ -184,6 +212,57 @@ def test_other_pages_cannot_send_it(daemon: Daemon) -> None:
     )
     assert requests.options(url, timeout=60).status_code == 405
     assert requests.post(url, json={"model": "m"}, timeout=60).status_code == 400
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon whose listeners of every transport serve clients with a token alone, and one with a key."""
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "tokens").write_text(f"trainer: sha256:{hashlib.sha256(SECRET.encode()).hexdigest()}\n")
+    (folder / "key").write_text(SECRET)
+    allow = {"inference": ["user:*"]}
+    listeners = [{**spoken(each), "allow": allow} for each in TRANSPORTS if each != "tcp"]
+    keyed = {**spoken("http"), "allow": {"inference": [f"key:x-secret={folder}/key"]}}
+    config = {
+        "listeners": [*listeners, keyed],
+        "admin": {"listen": "127.0.0.1:0"},
+        "auth": {"tokens": str(folder / "tokens")},
+        "models": {"m": {"backend": "identity", "signature": SIGNATURE}},
+    }
+    found = Daemon.start(folder, config)
+    yield found
+    assert found.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "transport", "credentials"),
+    [
+        (0, "http", {"authorization": f"Bearer {SECRET}"}),
+        (1, "grpc", {"authorization": f"Bearer {SECRET}"}),
+        (2, "brpc", {"authorization": f"Bearer {SECRET}"}),
+        (3, "http", {"x-secret": SECRET}),
+    ],
+)
+def test_snippets_have_a_placeholder_of_the_credentials(
+    guarded: Daemon, number: int, transport: str, credentials: dict[str, str], tmp_path: Path
+) -> None:
+    dialect = "grps" if transport == "brpc" else "oip"
+    place = {"listener": guarded.addresses[number], "dialect": dialect, "transport": transport, "model": "m"}
+    request = {**place, "inputs": [{"name": "x", "json": [[7, 8]]}], "headers": credentials}
+    snippets = sent(guarded, request)["snippets"]
+    assert SECRET not in str(snippets)
+    environment = {
+        **os.environ,
+        "TOKEN": SECRET,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    if transport == "http":
+        assert b'"model_name":"m"' in ran(snippets["curl"], shell=True, env=environment)
+    if transport == "brpc":
+        assert "it lacks the credentials" in snippets["python"]
+    else:
+        assert ran([sys.executable, "-c", snippets["python"]], env=environment)
+    assert b"[[7. 8.]]" in ran(snippets["infer"], shell=True, env=environment, cwd=tmp_path)
 
 
 def test_allow_of_the_admin_address_refuses_it(tmp_path: Path) -> None:

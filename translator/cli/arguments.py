@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
+
+_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+"""The name of a header: a token (RFC 9110, section 5.6.2)."""
 
 
 class RefusedError(Exception):
@@ -40,6 +45,17 @@ def add_admin(parser: argparse.ArgumentParser, default: str = "") -> None:
     parser.add_argument(
         "--ca", metavar="FILE", help="with an https URL: the authorities (default: the system's)"
     )
+
+
+def read_headers(stated: Sequence[str]) -> dict[str, str]:
+    """The headers of ``--header``, names in lower case. Raises ``RefusedError``."""
+    found = {}
+    for text in stated:
+        name, separator, value = text.partition(":")
+        if not separator or not _HEADER.fullmatch(name.strip()) or not value.isprintable():
+            raise RefusedError(f"--header {text!r}: write 'name: value'")
+        found[name.strip().lower()] = value.strip()
+    return found
 
 
 def positive(text: str) -> float:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import orjson
@@ -17,6 +18,8 @@ from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import SCHEMES, parse_url
 from interlingua.protocols.transport.clients import client_of
 from interlingua.protocols.transport.reach import unreachable
+from interlingua.protocols.transport.tls import ALPN, ClientTls, TlsContext, reason
+from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.model import UpstreamModel
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.runtime.upstream.upstream import Upstream
@@ -38,7 +41,7 @@ from interlingua.schemas import (
 from interlingua.schemas import (
     Sequence as SequencePlace,
 )
-from interlingua.translator.cli.arguments import RefusedError
+from interlingua.translator.cli.arguments import RefusedError, read_headers
 from interlingua.translator.cli.inputs import read_inputs
 from interlingua.translator.cli.values import signature_in
 from interlingua.translator.config.bindings import binding_of
@@ -113,7 +116,10 @@ async def exchange(arguments: argparse.Namespace) -> AsyncIterator[Exchange]:
     Raises ``RefusedError`` for invalid arguments, ``InferenceError`` for errors of the server."""
     signature = signature_in(arguments.signature)
     binding = await _binding(arguments)
-    upstream = upstream_of(binding.dialect, binding.transport, arguments.url, arguments.timeout_secs)
+    headers = read_headers(arguments.headers)
+    upstream = upstream_of(
+        binding.dialect, binding.transport, arguments.url, arguments.timeout_secs, headers, arguments.ca
+    )
     try:
         if signature is None:
             signature = await _signature(arguments, upstream, binding)
@@ -154,6 +160,8 @@ async def _binding(arguments: argparse.Namespace) -> Binding:
     try:
         if dialect and transport:
             return binding_of(dialect, transport)
+        if arguments.ca:
+            raise ValueError("--ca needs --dialect and --transport")
         for kind, word, choices in (("dialect", dialect, DIALECTS), ("transport", transport, SCHEMES)):
             if word and word not in choices:
                 raise ValueError(unknown(kind, word, choices))
@@ -173,15 +181,42 @@ async def _binding(arguments: argparse.Namespace) -> Binding:
     )
 
 
-def upstream_of(dialect: str, transport: str, url: str, timeout_secs: float) -> Upstream:
-    """The server at ``url``, not yet connected. Raises ``RefusedError`` for invalid arguments."""
+def upstream_of(
+    dialect: str,
+    transport: str,
+    url: str,
+    timeout_secs: float,
+    headers: Mapping[str, str] | None = None,
+    ca: str | None = None,
+) -> Upstream:
+    """The server at ``url``, not yet connected. Every call has ``headers``. ``ca`` is the file with the
+    authorities of its certificate. Raises ``RefusedError`` for invalid arguments."""
     try:
         binding = binding_of(dialect, transport)
         place = parse_url(url, transport)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    client = client_of(transport)(place, connect_timeout_secs=timeout_secs)
-    return Upstream(url, binding.calls, [client], timeout_secs, binding.call_flavors, named=False)
+    own = {name: partial(str, value) for name, value in (headers or {}).items()}
+    client = client_of(transport)(place, connect_timeout_secs=timeout_secs, tls=_tls(ca, transport))
+    return Upstream(
+        url,
+        binding.calls,
+        [client],
+        timeout_secs,
+        binding.call_flavors,
+        forwarding=Forwarding((), own),
+        named=False,
+    )
+
+
+def _tls(ca: str | None, transport: str) -> TlsContext | None:
+    """TLS with the authorities in the file ``ca``; None leaves it to the URL. Raises ``RefusedError``."""
+    if ca is None:
+        return None
+    try:
+        return TlsContext(ClientTls(ca, protocols=ALPN[transport].upstream))
+    except OSError as error:
+        raise RefusedError(f"'{ca}' cannot be read as certificates: {reason(error)}") from error
 
 
 def _parameters(given: Sequence[str]) -> Mapping[str, Parameter]:

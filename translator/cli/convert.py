@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interlingua.translator.cli.arguments import RefusedError, count, positive
+from interlingua.translator.cli.arguments import RefusedError, count, positive, read_headers
 
 if TYPE_CHECKING:
     from interlingua.protocols.dialect import Binding
@@ -114,12 +114,7 @@ def _read(
 ) -> tuple[InferRequest | None, InferResponse | InferenceError | None]:
     from interlingua.translator.conversion.convert import read_answer, read_request
 
-    headers = {}
-    for header in arguments.header:
-        name, colon, value = header.partition(":")
-        if not colon:
-            raise ValueError(f"--header {header}: write 'name: value'")
-        headers[name.strip().lower()] = value.strip()
+    headers = read_headers(arguments.header)
     model = arguments.model
     if not arguments.answer:
         return read_request(source, data, signature, model=model, headers=headers, path=arguments.path), None

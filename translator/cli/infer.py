@@ -47,6 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sequence", metavar="ID", help="the id of a sequence; a number, or else text")
     add("--sequence-start", action="store_true", help="this request starts the sequence")
     add("--sequence-end", action="store_true", help="this request ends the sequence")
+    add(
+        "--header",
+        action="append",
+        default=[],
+        metavar="'K: V'",
+        dest="headers",
+        help="a header of each call",
+    )
+    add("--ca", metavar="FILE", help="with an https URL: the authorities (default: the system's)")
     add("--timeout-secs", type=positive, default=60.0, metavar="S", help="for each request (default: 60)")
     times = parser.add_mutually_exclusive_group()
     times.add_argument("--stream", action="store_true", help="print the responses of a stream as they arrive")

@@ -87,6 +87,15 @@ def _written(reports: bytes) -> dict[str, bytes]:
     """Every entry as JSON."""
     plain = orjson.loads(reports)
     models = plain.pop("models", {})
+    _drop_answers(plain.get("mirror", {}))
     entries = {**plain, "condition": condition({**plain, "models": models})}
     entries |= {f"models/{name}": model for name, model in models.items()}
     return {name: orjson.dumps(value) for name, value in entries.items()}
+
+
+def _drop_answers(report: dict[str, Any]) -> None:
+    """Browsers read both answers of a mirror's worst examples from ``/mirror`` when someone opens them."""
+    for mirror in report.get("mirrors", ()):
+        for output in mirror["outputs"].values():
+            if output["worst"] is not None:
+                del output["worst"]["answers"]

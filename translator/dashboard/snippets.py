@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import base64
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -12,7 +14,7 @@ import orjson
 from interlingua.protocols.dialect import Binding
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.wire import GrpcRequest, HttpCall
-from interlingua.schemas import Datatype, InferRequest, Tensor
+from interlingua.schemas import Datatype, InferRequest, Signature, Tensor
 from interlingua.translator.conversion import raw
 
 _MAX_BYTES = 4096
@@ -20,22 +22,35 @@ _MAX_BYTES = 4096
 
 _MAX_ELEMENTS = 64
 
-FILE = "request.bin"
+FILE, SIGNATURE = "request.bin", "signature.yaml"
+
+
+TOKEN = "$TOKEN"  # noqa: S105
+"""Takes the place of a secret in headers: a variable of the shell, in Python of the environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnippetAddress:
+    """The ``address`` of a listener, whether it has ``tls``, and the headers that it requires."""
+
+    address: str
+    tls: bool = False
+    credentials: Mapping[str, str] = field(default_factory=dict)
 
 
 def snippets(
-    address: str, binding: Binding, call: raw.Call, request: InferRequest, tls: bool
+    at: SnippetAddress, binding: Binding, call: raw.Call, request: InferRequest, signature: Signature
 ) -> dict[str, Any]:
     """By program; with the message as ``file`` (base64) if it is too long for them."""
     message = _message(binding, call)
     encoded = base64.b64encode(message).decode()
     inline = len(message) <= _MAX_BYTES
     found = {
-        "curl": _curl(address, call, message if inline else None, tls)
+        "curl": _curl(at, call, message if inline else None)
         if isinstance(call, HttpCall)
         else f"# curl does not speak {binding.transport}",
-        "python": _python(address, call, f'base64.b64decode("{encoded}")' if inline else _READ, tls),
-        "infer": _infer(address, binding, request, tls),
+        "python": _python(at, call, f'base64.b64decode("{encoded}")' if inline else _READ),
+        "infer": _infer(at, binding, request, signature),
     }
     return found if inline else {**found, "file": encoded}
 
@@ -52,20 +67,25 @@ def _message(binding: Binding, call: raw.Call) -> bytes:
     return raw.FORMS[binding.transport].write(call)
 
 
-def _url(address: str, call: HttpCall, tls: bool) -> str:
-    host = "localhost" if address.startswith("unix:") else address
+def _url(at: SnippetAddress, call: HttpCall) -> str:
+    host = "localhost" if at.address.startswith("unix:") else at.address
     target = f"{call.path}?{call.query}" if call.query else call.path
-    return f"{'https' if tls else 'http'}://{host}{target}"
+    return f"{'https' if at.tls else 'http'}://{host}{target}"
 
 
-def _curl(address: str, call: HttpCall, message: bytes | None, tls: bool) -> str:
+def _headers(at: SnippetAddress) -> str:
+    """As options of a command: in double quotes the shell expands the placeholder."""
+    return "".join(f' --header "{name}: {value}"' for name, value in at.credentials.items())
+
+
+def _curl(at: SnippetAddress, call: HttpCall, message: bytes | None) -> str:
     words = ["curl", "--silent", "--request", call.method]
-    if address.startswith("unix:"):
-        words += ["--unix-socket", address.removeprefix("unix:")]
+    if at.address.startswith("unix:"):
+        words += ["--unix-socket", at.address.removeprefix("unix:")]
     for name, value in call.headers.items():
         words += ["--header", f"{name}: {value}"]
-    words.append(_url(address, call, tls))
-    command, before = shlex.join(words), ""
+    words.append(_url(at, call))
+    command = shlex.join(words) + _headers(at)
     if message is None:
         return f"{command} --data-binary @{FILE}"
     text = _text(message)
@@ -83,47 +103,77 @@ def _text(message: bytes) -> str | None:
     return text if text.isprintable() else None
 
 
-def _python(address: str, call: raw.Call, message: str, tls: bool) -> str:
+def _python(at: SnippetAddress, call: raw.Call, message: str) -> str:
     lines = ["import base64", f"message = {message}"] if "base64" in message else [f"message = {message}"]
-    if isinstance(call, HttpCall) and address.startswith("unix:"):
+    stated = [f"{name!r}: {_expanded(value)}" for name, value in at.credentials.items()]
+    if isinstance(call, HttpCall) and at.address.startswith("unix:"):
         return "# urllib does not connect to unix sockets: see curl\n"
     if isinstance(call, HttpCall):
+        headers = ", ".join([*(f"{name!r}: {value!r}" for name, value in call.headers.items()), *stated])
         lines += [
             "import urllib.request",
-            f"url = {_url(address, call, tls)!r}",
-            f"request = urllib.request.Request(url, message, {dict(call.headers)!r}, method={call.method!r})",
+            f"url = {_url(at, call)!r}",
+            f"request = urllib.request.Request(url, message, {{{headers}}}, method={call.method!r})",
             "print(urllib.request.urlopen(request).read())",
         ]
     elif isinstance(call, GrpcRequest):
-        channel = "secure_channel({!r}, grpc.ssl_channel_credentials())" if tls else "insecure_channel({!r})"
+        secure = ", grpc.ssl_channel_credentials()" if at.tls else ""
+        channel = f"{'secure' if at.tls else 'insecure'}_channel({at.address!r}{secure})"
+        metadata = f", metadata={{{', '.join(stated)}}}.items()" if stated else ""
         lines += [
             "import grpc",
-            f"with grpc.{channel.format(address)} as channel:",
-            f"    print(channel.unary_unary({call.method!r})(message))",
+            f"with grpc.{channel} as channel:",
+            f"    print(channel.unary_unary({call.method!r})(message{metadata}))",
         ]
     else:
-        place = parse_address(address)
-        connect = (
-            f"socket.create_connection(({place.host!r}, {place.port}))"
-            if not address.startswith("unix:")
-            else "socket.socket(socket.AF_UNIX)"
-        )
-        lines += ["import socket", f"connection = {connect}"]
-        if address.startswith("unix:"):
-            lines.append(f"connection.connect({address.removeprefix('unix:')!r})")
-        lines += ["connection.sendall(message)", "print(connection.recv(1 << 20))"]
+        lines += _over_a_socket(at)
+    if stated and isinstance(call, HttpCall | GrpcRequest):
+        lines.insert(0, "import os")
     return "\n".join(lines) + "\n"
 
 
-def _infer(address: str, binding: Binding, request: InferRequest, tls: bool) -> str:
-    url = f"https://{address}" if tls else address
+def _over_a_socket(at: SnippetAddress) -> list[str]:
+    unix = at.address.startswith("unix:")
+    lines = ["# it lacks the credentials, which are a part of the message"] if at.credentials else []
+    lines.append("import socket")
+    if unix:
+        lines.append("connection = socket.socket(socket.AF_UNIX)")
+        lines.append(f"connection.connect({at.address.removeprefix('unix:')!r})")
+    else:
+        place = parse_address(at.address)
+        lines.append(f"connection = socket.create_connection(({place.host!r}, {place.port}))")
+    return [*lines, "connection.sendall(message)", "print(connection.recv(1 << 20))"]
+
+
+def _expanded(value: str) -> str:
+    """Python for a header with the placeholder."""
+    before, _, _ = value.partition(TOKEN)
+    variable = f'os.environ["{TOKEN[1:]}"]'
+    return f"{before!r} + {variable}" if before else variable
+
+
+def _infer(at: SnippetAddress, binding: Binding, request: InferRequest, signature: Signature) -> str:
+    url = f"https://{at.address}" if at.tls else at.address
     words = ["interlingua", "infer", "--dialect", binding.dialect, "--transport", binding.transport]
-    words += ["--url", url, "--model", request.model]
+    words += ["--url", url, "--model", request.model if binding.capability.many_models else ""]
     if request.version:
         words += ["--version", request.version]
     for tensor in request.inputs:
         words += ["--input", f"{tensor.name}={_value(tensor)}"]
-    return shlex.join(words)
+    command = shlex.join(words) + _headers(at)
+    if binding.capability.signatures:
+        return command
+    # the dialect has no metadata, from which the command takes datatypes
+    return f"echo {shlex.quote(_stated(signature))} > {SIGNATURE}\n{command} --signature {SIGNATURE}"
+
+
+def _stated(signature: Signature) -> str:
+    """The file of a signature on one line: JSON is YAML."""
+    sides = {
+        side: [{"name": each.name, "datatype": each.datatype.value, "shape": each.shape} for each in specs]
+        for side, specs in (("inputs", signature.inputs), ("outputs", signature.outputs))
+    }
+    return orjson.dumps(sides).decode()
 
 
 def _value(tensor: Tensor) -> str:

@@ -6,46 +6,42 @@ a socket: ``allow`` of the listener holds for the operator as for any client at 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-import numpy as np
 import orjson
 
+from interlingua.protocols.dialect import Binding
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import (
     Context,
-    Datatype,
     ErrorCode,
     InferenceError,
     InferRequest,
-    InferResponse,
     Signature,
-    Tensor,
+    offload,
 )
+from interlingua.schemas.offload import OffloadRequired
 from interlingua.translator.admin.handler import AdminAction, QueryError, document, plain
-from interlingua.translator.cli.arguments import RefusedError
-from interlingua.translator.cli.values import from_array, from_json, read_npy
 from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.options import Config
-from interlingua.translator.conversion import codec
-from interlingua.translator.dashboard.snippets import snippets
+from interlingua.translator.conversion import codec, raw
+from interlingua.translator.dashboard.snippets import TOKEN, SnippetAddress, snippets
+from interlingua.translator.dashboard.trial_tensors import read_inputs, write_outputs
 from interlingua.translator.listening import Listening
 from interlingua.translator.serving.routing.conditions import RouteKey
+
+T = TypeVar("T")
 
 MAX_BODY_BYTES = 32 << 20
 
 TIMEOUT_SECS = 30.0
 
-_MAX_ELEMENTS = 1 << 16
-"""The elements of an output that the page gets; a picture of 256 x 256 is whole."""
-
-_MAX_SAFE = (1 << 53) - 1
-"""The largest integer that a number of JavaScript holds exactly: larger ones are sent as text."""
+_AT_ONCE_BYTES = 1 << 15
+"""Messages up to this size are handled on the event loop: that takes less than about 2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,7 @@ class Trial:
     """What the form requests. An input has a ``name`` and one of ``json``, ``text`` (JSON in a
     string, which the browser has not parsed), ``npy`` (base64), or ``raw`` (base64) with ``shape``.
     ``headers`` are credentials, ``peer`` is the operator. With ``describe`` only the signature of the
-    model."""
+    model. ``nbytes`` is the size of the form."""
 
     listener: str
     dialect: str
@@ -64,6 +60,7 @@ class Trial:
     headers: Mapping[str, str] = field(default_factory=dict)
     peer: str = ""
     describe: bool = False
+    nbytes: int = 0
 
     @classmethod
     def of_request(cls, request: HttpRequest) -> Trial:
@@ -83,6 +80,7 @@ class Trial:
             headers=headers,
             peer=request.context.peer,
             describe=describe,
+            nbytes=len(request.body),
         )
 
 
@@ -105,8 +103,6 @@ async def run(trial: Trial, config: Config, listening: Sequence[Listening]) -> d
         await _run(trial, config, listening, found)
     except InferenceError as error:
         found["error"] = {"code": error.code.name, "message": error.message}
-    except RefusedError as error:
-        found["error"] = {"code": ErrorCode.INVALID_TENSOR.name, "message": str(error)}
     return found
 
 
@@ -130,16 +126,47 @@ async def _run(trial: Trial, config: Config, listening: Sequence[Listening], fou
             for side, specs in (("inputs", signature.inputs), ("outputs", signature.outputs))
         }
         return
-    tensors = [_tensor(each, signature) for each in trial.inputs]
-    request = InferRequest(trial.model, tuple(tensors), version=trial.version)
-    call, form = codec.encode_request(binding, request, signature)
-    found["snippets"] = snippets(trial.listener, binding, call, request, place.options.tls is not None)
-    received: Any = codec.sent(binding, call)
+    addressed = SnippetAddress(trial.listener, place.options.tls is not None, _credentials(trial, place))
+    encode = partial(_encoded, trial, binding, signature, addressed)
+    received, form, found["snippets"] = await _beside_the_loop(trial.nbytes, encode)
     received.context = _context(trial, getattr(received, "headers", {}))
     began = time.monotonic_ns()
     answer = await _served(place.pipeline.handlers[binding.transport], received)
     found["ms"] = round((time.monotonic_ns() - began) / 1e6, 3)
-    found |= _shown(codec.decode_answer(binding, form, codec.received(binding, answer)))
+    found |= await _beside_the_loop(answer.size, partial(_decoded, binding, form, answer))
+
+
+def _encoded(
+    trial: Trial, binding: Binding, signature: Signature, addressed: SnippetAddress
+) -> tuple[Any, Any, dict[str, Any]]:
+    """The message as the server receives it, what decodes its answer, and the snippets."""
+    work = (read_inputs, trial.inputs, signature)
+    tensors = offload.call(*work) if trial.nbytes > _AT_ONCE_BYTES else work[0](*work[1:])
+    request = InferRequest(trial.model, tuple(tensors), version=trial.version)
+    call, form = codec.encode_request(binding, request, signature)
+    return codec.sent(binding, call), form, snippets(addressed, binding, call, request, signature)
+
+
+def _decoded(binding: Binding, form: Any, answer: raw.Answer) -> dict[str, Any]:
+    return write_outputs(codec.decode_answer(binding, form, codec.received(binding, answer)))
+
+
+async def _beside_the_loop(nbytes: int, function: Callable[[], T]) -> T:
+    """The result of ``function``; in an offload thread if it handles many bytes."""
+    try:
+        if nbytes > _AT_ONCE_BYTES:
+            offload.require()
+        return function()
+    except OffloadRequired as required:
+        return await required.offloader.run(offload.DEFAULT_LIMITS, function)
+
+
+def _credentials(trial: Trial, place: Listening) -> Mapping[str, str]:
+    """The headers that a client needs for an inference, with a placeholder of the secret."""
+    grant = place.pipeline.authorization.grants["inference"]
+    if trial.headers.get("authorization") or (grant.users and not grant.anyone):
+        return {"authorization": f"Bearer {TOKEN}"}
+    return {} if grant.anyone else {key.header: TOKEN for key in grant.keys[:1]}
 
 
 def _context(trial: Trial, headers: Mapping[str, str]) -> Context:
@@ -168,49 +195,3 @@ async def _signature(trial: Trial, place: Listening) -> Signature:
         return await router.target(trial.model, trial.version).signature(trial.version)
     target = router.target(route.lead(router.models), trial.version)
     return await route.view(target, trial.model).signature(trial.version)
-
-
-def _tensor(given: Mapping[str, Any], signature: Signature) -> Tensor:
-    """Raises ``InferenceError`` and ``RefusedError``."""
-    name = str(given.get("name", ""))
-    spec = signature.input_names.get(name)
-    datatype = None if spec is None else spec.datatype
-    try:
-        if "npy" in given:
-            content = base64.b64decode(given["npy"], validate=True)
-            return from_array(name, read_npy(name, f"{name or 'input'}.npy", content), datatype)
-        if "raw" in given and datatype is not None:
-            data = base64.b64decode(given["raw"], validate=True)
-            array = np.frombuffer(data, datatype.dtype).reshape([int(size) for size in given["shape"]])
-            return Tensor.from_numpy(name, array, datatype)
-        value = orjson.loads(given["text"]) if "text" in given else given.get("json")
-        return from_json(name, value, datatype)
-    except orjson.JSONDecodeError as error:
-        raise InferenceError(ErrorCode.INVALID_TENSOR, f"input '{name}' is not JSON: {error}") from error
-    except (ValueError, TypeError, KeyError, OverflowError, binascii.Error) as error:
-        raise InferenceError(ErrorCode.INVALID_TENSOR, f"input '{name}': {error}") from error
-
-
-def _shown(response: InferResponse) -> dict[str, Any]:
-    outputs = []
-    for tensor in response.outputs:
-        array = tensor.numpy().reshape(-1)[:_MAX_ELEMENTS]
-        if tensor.datatype is Datatype.BYTES:
-            data: list[Any] = [each.decode(errors="replace") for each in tensor.elements()[:_MAX_ELEMENTS]]
-        elif array.dtype.kind in "fV":
-            numbers = array.astype(np.float64)
-            data = [value if np.isfinite(value) else str(value) for value in numbers.tolist()]
-        elif array.dtype.itemsize == 8:
-            data = [value if abs(value) <= _MAX_SAFE else str(value) for value in array.tolist()]
-        else:
-            data = array.tolist()
-        outputs.append(
-            {
-                "name": tensor.name,
-                "datatype": tensor.datatype.value,
-                "shape": tensor.shape,
-                "data": data,
-                "elements": int(np.prod(tensor.shape, dtype=np.int64)),
-            }
-        )
-    return {"model": response.model, "version": response.version, "outputs": outputs}

@@ -61,11 +61,12 @@ def compare_outputs(
     for tensor in expected:
         other = others.pop(tensor.name, None)
         if other is None:
-            yield TensorDiff(tensor.name, Fault.MISSING, expected=_described(tensor))
+            found = TensorDiff(tensor.name, Fault.MISSING, expected=_described(tensor))
         else:
-            yield compare_tensors(tensor, other, tolerance)
+            found = compare_tensors(tensor, other, tolerance)
+        yield found if found.fault is None else replace(found, sides=(tensor, other))
     for tensor in others.values():
-        yield TensorDiff(tensor.name, Fault.EXTRA, actual=_described(tensor))
+        yield TensorDiff(tensor.name, Fault.EXTRA, actual=_described(tensor), sides=(None, tensor))
 
 
 def _significant(answer: ComparableAnswer) -> list[InferResponse]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ class TensorDiff:
     elements that are finite on both sides, including those within the tolerance; ``max_relative`` is relative
     to nonzero expected values. Both saturate at the largest double. ``nonfinite`` counts the unequal elements
     of which one is NaN or infinite. ``expected`` and ``actual`` describe the elements at ``index``, or the
-    whole tensor."""
+    whole tensor. ``sides`` are the unequal tensors themselves, if they are there."""
 
     name: str
     fault: Fault | None = None
@@ -66,6 +66,7 @@ class TensorDiff:
     expected: str = ""
     actual: str = ""
     response: int = 0
+    sides: tuple[Tensor | None, Tensor | None] = field(default=(None, None), compare=False, repr=False)
 
 
 def compare_tensors(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> TensorDiff:

@@ -32,6 +32,7 @@ from interlingua.translator.mirror.pairs import Pairs
 from interlingua.translator.mirror.shared import SharedMirror
 from interlingua.translator.recording.listening import repeat
 from interlingua.translator.recording.record import Record, RecordedAnswer
+from interlingua.translator.recording.redaction import Redaction
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +129,7 @@ class LocalJudge:
         comparison = Comparison(diff, answer.error is not None, answer.elapsed_ns)
         if self._pairs is None:
             return comparison
+        comparison = replace(comparison, diff=_redacted(diff, self._pairs.redaction))
         pair = replace(record, mirrored=answer)
         if not self._pairs.takes(diff.equal, pair.nbytes):
             return comparison
@@ -205,6 +207,16 @@ class LocalJudge:
         if _effort(expected) + _effort(answer) <= _AT_ONCE_BYTES:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _redacted(diff: AnswerDiff, redaction: Redaction) -> AnswerDiff:
+    """``diff`` without the tensors of redacted outputs."""
+    if not any(redaction.covers(output.name) for output in diff.outputs):
+        return diff
+    outputs = [
+        replace(each, sides=(None, None)) if redaction.covers(each.name) else each for each in diff.outputs
+    ]
+    return replace(diff, outputs=tuple(outputs))
 
 
 def _effort(answer: RecordedAnswer) -> int:

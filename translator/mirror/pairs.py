@@ -44,7 +44,7 @@ class Pairs:
     def __init__(self, options: KeepOptions, shared: bool = False) -> None:
         self._shared = shared
         self._path = Path(options.path)
-        self._redaction = Redaction(options.redact.tensors, options.redact.parameters)
+        self.redaction = Redaction(options.redact.tensors, options.redact.parameters)
         self._free_bytes = options.max_bytes
         self._samples = {False: _Sample(options.different), True: _Sample(options.equal)}
         self._writer: RecordingWriter | None = None
@@ -64,7 +64,7 @@ class Pairs:
             if self._writer is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._writer = recording_writer(self._path, None, 2, self._shared)
-            return self._writer.write(self._redaction.apply(record))
+            return self._writer.write(self.redaction.apply(record))
         except (OSError, ValueError) as error:
             self._failed = True
             facts = {"path": str(self._path), "reason": str(error)}

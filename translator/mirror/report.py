@@ -6,7 +6,7 @@ import enum
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -14,6 +14,7 @@ from interlingua.schemas import Latencies
 from interlingua.translator.admin.quantiles import quantile_ms
 from interlingua.translator.diff import TensorDiff
 from interlingua.translator.mirror.comparison import Comparison
+from interlingua.translator.mirror.excerpt import Excerpt
 from interlingua.translator.recording.record import Record
 
 _MOST_OUTPUTS = 256
@@ -47,7 +48,8 @@ class Dropped(enum.Enum):
 @dataclass(slots=True)
 class Example:
     """A difference, found in comparison ``number`` of a mirror, of the request with ``request_id``; the other
-    fields are those of ``TensorDiff``."""
+    fields are those of ``TensorDiff``. ``answers`` are the caller's and the mirror's, None for one without
+    the output; of the worst example only."""
 
     request_id: str
     number: int
@@ -57,6 +59,11 @@ class Example:
     expected: str
     actual: str
     max_absolute: float
+    answers: tuple[Excerpt | None, Excerpt | None] = (None, None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Without ``answers``."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "answers"}
 
 
 _OF_THE_DIFF = attrgetter("response", "index", "byte", "expected", "actual", "max_absolute")
@@ -91,7 +98,18 @@ class OutputReport:
         if self.worst is not None and diff.max_absolute <= self.worst.max_absolute:
             return
         example = Example(request_id[:_WORDS], number, *_OF_THE_DIFF(diff))
-        self.first, self.worst = self.first or example, example
+        self.first = self.first or example
+        left, right = (None if side is None else Excerpt.of(side) for side in diff.sides)
+        self.worst = replace(example, answers=(left, right))
+
+    def as_dict(self) -> dict[str, Any]:
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        found["first"] = None if self.first is None else self.first.as_dict()
+        if (worst := self.worst) is not None:
+            sides = zip(("expected", "actual"), worst.answers, strict=True)
+            answers = {name: None if side is None else side.as_dict() for name, side in sides}
+            found["worst"] = {**worst.as_dict(), "answers": answers}
+        return found
 
     def merge(self, later: OutputReport, before: int) -> None:
         """Add later comparisons; ``before`` precede them."""
@@ -216,7 +234,9 @@ class MirrorReport:
             **{name: getattr(counts, name) for name in ("compared", "equal", "different", "cut")},
             "held": {"requests": self.held, "bytes": self.held_bytes},
             "dropped": self.dropped,
-            **{name: getattr(counts, name) for name in ("failures", "outputs", "kept")},
+            "failures": counts.failures,
+            "outputs": {name: output.as_dict() for name, output in counts.outputs.items()},
+            "kept": counts.kept,
             "differences": [
                 {"up_to": bound, "count": count}
                 for bound, count in zip((*DIFFERENCE_BOUNDS, None), counts.differences, strict=True)

@@ -26,6 +26,10 @@ class Redaction:
     parameters: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
 
+    def covers(self, tensor: str) -> bool:
+        """Whether the data of a tensor of that name is redacted."""
+        return _any(tensor, self.tensors)
+
     def apply(self, record: Record) -> Record:
         """``record`` redacted: digests of tensors and names of parameters stay."""
         headers = record.request.context.headers

@@ -59,7 +59,7 @@ def token(tmp_path: Path) -> HeaderFile:
 
 
 def upstream(token: HeaderFile, *clients: Recording) -> Upstream:
-    forwarding = Forwarding(["x-tenant"], {"authorization": token})
+    forwarding = Forwarding(["x-tenant"], {"authorization": token.value})
     return Upstream("there", DIALECTS["oip"].bindings["grpc"].calls, clients, 5.0, forwarding=forwarding)
 
 

@@ -26,6 +26,7 @@ from interlingua.schemas import (
     Tensor,
 )
 from interlingua.translator.config.mirror import KeepOptions, MirrorOptions
+from interlingua.translator.config.tap import RedactOptions
 from interlingua.translator.mirror import Mirror, reports
 from interlingua.translator.mirror import judge as judging
 from interlingua.translator.mirror.comparison import Copy
@@ -438,6 +439,17 @@ async def test_pairs_are_kept_for_replay(tmp_path: Path) -> None:
     assert kept[0].answer.responses[0].outputs[0].numpy().tolist() == [3.0]
     assert kept[0].mirrored.responses[0].outputs[0].numpy().tolist() == [1.0]
     assert abs(kept[0].began_unix_ns - time.time_ns()) < 60e9
+
+
+async def test_reports_lack_the_values_of_redacted_outputs(tmp_path: Path) -> None:
+    model = Model(lambda asked: InferResponse("other", (tensor(5.0), tensor(5.0, name="open"))))
+    keep = KeepOptions(path=str(tmp_path / "pairs"), redact=RedactOptions(tensors=("ou*",)))
+    looker = mirror(model, keep=keep)
+    await shown(looker, answered(request(1.0), tensor(1.0), tensor(1.0, name="open")))
+    outputs = reports([looker.report])["mirrors"][0]["outputs"]
+    assert outputs["out"]["worst"]["answers"] == {"expected": None, "actual": None}
+    assert outputs["open"]["worst"]["answers"]["actual"]["data"] == [5.0]
+    await looker.close()
 
 
 async def test_what_is_kept_is_bounded_in_bytes(tmp_path: Path) -> None:

@@ -64,6 +64,39 @@ def test_counts_and_the_first_and_worst_of_each_output(report: MirrorReport) -> 
     assert mirror["latency_ms"]["mirror"]["mean"] == 3.0
 
 
+def test_the_worst_example_has_both_answers(report: MirrorReport) -> None:
+    out, more = (
+        orjson.loads(orjson.dumps(reports([report])))["mirrors"][0]["outputs"][name]
+        for name in ("out", "more")
+    )
+    shape = {"datatype": "FP32", "shape": [1], "elements": 1}
+    assert out["worst"]["answers"] == {
+        "expected": {**shape, "data": [1.0]},
+        "actual": {**shape, "data": [3.0]},
+    }
+    assert "answers" not in out["first"]
+    assert more["worst"]["answers"] == {"expected": None, "actual": {**shape, "data": [1.0]}}
+
+
+@pytest.mark.parametrize(
+    ("right", "count", "shown"),
+    [
+        (np.arange(5000, dtype=np.int64), 1000, [0, 1, 2]),
+        (np.array([2**60, -1, 0]), 3, [str(2**60), -1, 0]),
+        (np.array([np.nan, -np.inf, 1.5]), 3, ["nan", "-inf", 1.5]),
+        (np.array([b"a", b"\xff", b""], object), 3, ["a", "\ufffd", ""]),
+        (np.array([b"x" * 9000, b"y" * 9000], object), 1, ["x" * 9000]),
+    ],
+)
+def test_an_answer_is_whole_up_to_a_limit(right: Any, count: int, shown: list[Any]) -> None:
+    report = MirrorReport("m", "other", 100.0, 0.0, 0.0)
+    add(report, tensor(1.0), right=(Tensor.from_numpy("out", right),))
+    worst = orjson.loads(orjson.dumps(reports([report])))["mirrors"][0]["outputs"]["out"]["worst"]
+    expected = worst["answers"]["expected"]
+    assert (expected["elements"], len(expected["data"])) == (right.size, count)
+    assert expected["data"][:3] == shown
+
+
 def test_nothing_that_differs() -> None:
     report = MirrorReport("m", "other", 100.0, 0.0, 0.0)
     assert reports([]) == {"different": False, "mirrors": []}

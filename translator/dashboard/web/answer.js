@@ -13,7 +13,7 @@ export function answer(output) {
   const names = { numbers: "Numbers", classes: "Classes", picture: "Picture" };
   const area = el("div");
   const show = (name) => area.replaceChildren(views[name]);
-  const select = el("select", { "aria-label": `View of ${output.name}`, onchange: () => show(select.value) }, ...Object.keys(views).map((name) => el("option", { value: name }, names[name])));
+  const select = el("select", { "aria-label": `View of ${output.name}`, "data-term": "view", onchange: () => show(select.value) }, ...Object.keys(views).map((name) => el("option", { value: name }, names[name])));
   const first = views.picture ? "picture" : views.classes ? "classes" : "numbers";
   select.value = first;
   show(first);
@@ -22,7 +22,7 @@ export function answer(output) {
 }
 
 function numbers({ datatype, data, elements }) {
-  const text = { BYTES: JSON.stringify, FP32: shortest }[datatype] ?? String;
+  const text = { BYTES: JSON.stringify, FP32: shortest }[datatype] ?? signed;
   const shown = data.slice(0, MOST_NUMBERS).map((value) => text(value)).join("  ");
   const rest = elements - Math.min(elements, MOST_NUMBERS);
   return el("pre", { tabindex: "0", class: "wrap" }, rest > 0 ? `${shown}\n… and ${count(rest)} more` : shown);
@@ -30,11 +30,16 @@ function numbers({ datatype, data, elements }) {
 
 /** The shortest text that reads as the same FP32; values that are not finite are text already. */
 function shortest(value) {
-  if (typeof value !== "number") return value;
+  if (!value || typeof value !== "number") return signed(value);
   let digits = 1;
   // nine digits tell all FP32 values apart (IEEE 754-2019, section 5.12.2)
   while (digits < 9 && Math.fround(value.toPrecision(digits)) !== value) digits += 1;
-  return String(Number(value.toPrecision(digits)));
+  return signed(Number(value.toPrecision(digits)));
+}
+
+/** `String` drops the sign of zero. */
+function signed(value) {
+  return Object.is(value, -0) ? "-0" : String(value);
 }
 
 /** The largest values of a vector, as bars. */

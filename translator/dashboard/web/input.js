@@ -13,12 +13,12 @@ export class InputField {
     const id = `input-${(numbers += 1)}`;
     const bytes = spec.datatype === "BYTES";
     const kinds = Object.entries(KINDS).filter(([kind]) => (kind === "text" ? bytes : kind !== "image" || !bytes));
-    this.kind = el("select", { "aria-label": `Kind of ${spec.name}`, onchange: () => this.change() }, ...kinds.map(([kind, name]) => el("option", { value: kind }, name)));
+    this.kind = el("select", { "aria-label": `Kind of ${spec.name}`, "data-term": "kind", onchange: () => this.change() }, ...kinds.map(([kind, name]) => el("option", { value: kind }, name)));
     if (bytes) this.kind.value = "text";
     this.area = el("textarea", { id, rows: "3", spellcheck: "false", class: "mono" }, bytes ? "" : example(spec));
-    this.file = el("input", { type: "file", "aria-label": `File for ${spec.name}`, hidden: true });
-    this.scale = el("select", { "aria-label": `Values of the pixels of ${spec.name}`, hidden: true }, el("option", { value: "1" }, "0 to 1"), el("option", { value: "255" }, "0 to 255"));
-    const title = el("label", { for: id }, el("strong", {}, spec.name || "(unnamed)"), ` ${spec.datatype} [${spec.shape.join(", ")}]`);
+    this.file = el("input", { type: "file", "aria-label": `File for ${spec.name}`, "data-term": "content", hidden: true });
+    this.scale = el("select", { "aria-label": `Values of the pixels of ${spec.name}`, "data-term": "pixels", hidden: true }, el("option", { value: "1" }, "0 to 1"), el("option", { value: "255" }, "0 to 255"));
+    const title = el("label", { for: id, "data-term": "tensor" }, el("strong", {}, spec.name || "(unnamed)"), ` ${spec.datatype} [${spec.shape.join(", ")}]`);
     this.element = el("div", { class: "field" }, title, el("div", { class: "tools" }, this.kind, this.file, this.scale), this.area);
     this.change();
   }

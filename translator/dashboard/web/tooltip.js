@@ -24,6 +24,10 @@ export function startTooltips() {
     tip.textContent = text;
     tip.hidden = false;
     target.setAttribute("aria-describedby", "tip");
+    place(target);
+  };
+
+  const place = (target) => {
     const box = target.getBoundingClientRect(), size = tip.getBoundingClientRect();
     const left = Math.min(Math.max(8, box.left), innerWidth - size.width - 8);
     const below = box.bottom + 8 + size.height < innerHeight;
@@ -34,6 +38,7 @@ export function startTooltips() {
   document.addEventListener("mouseover", show);
   document.addEventListener("focusin", show);
   document.addEventListener("focusout", hide);
-  document.addEventListener("scroll", hide, { passive: true });
+  // the focus scrolls an element into view
+  document.addEventListener("scroll", () => (shown && shown === document.activeElement ? place(shown) : hide()), { passive: true });
   document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
 }

@@ -15,7 +15,10 @@ export class Trial {
     this.status = el("p", { role: "status" });
     this.send = el("button", { type: "submit", class: "button primary", disabled: true }, "Send");
     this.result = el("div", { class: "result" });
-    const field = (label, control) => el("div", { class: "field" }, el("label", { for: control.id }, label), control);
+    const field = (label, control) => {
+      control.dataset.term = control.id;
+      return el("div", { class: "field" }, el("label", { for: control.id, "data-term": control.id }, label), control);
+    };
     const fields = el(
       "div",
       { class: "fields" },
