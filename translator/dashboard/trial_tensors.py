@@ -12,9 +12,9 @@ import numpy as np
 import orjson
 
 from interlingua.schemas import ErrorCode, InferenceError, InferResponse, Signature, Tensor
+from interlingua.translator.admin.elements import shown
 from interlingua.translator.cli.arguments import RefusedError
 from interlingua.translator.cli.values import from_array, from_json, read_npy
-from interlingua.translator.shown import shown
 
 _MAX_ELEMENTS = 1 << 16
 """The elements of an output that the page gets; a picture of 256 x 256 is whole."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from interlingua.schemas import Datatype, Tensor
 from interlingua.schemas.tensor import packed_elements
-from interlingua.translator.shown import shown
+from interlingua.translator.admin.elements import shown
 
 MOST_ELEMENTS = 1000
 """As many as the scores of a classifier of ImageNet."""
