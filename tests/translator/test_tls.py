@@ -8,6 +8,7 @@ import functools
 import inspect
 import logging
 import shutil
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -309,8 +310,6 @@ async def test_a_proxy_reports_its_client_before_the_handshake(authority: Author
 
 def _connected(address: Address, client: str) -> Any:
     """A connection of a proxy, whose header comes in two pieces."""
-    import socket
-
     sock = socket.create_connection((address.host, address.port))
     header = f"PROXY TCP4 {client} 127.0.0.1 1 2\r\n".encode()
     sock.sendall(header[:9])
@@ -327,6 +326,28 @@ async def test_a_stop_at_the_end_of_a_handshake(authority: Authority, own: Issue
         reader, _ = await asyncio.open_connection(address.host, address.port, ssl=context)
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         assert await reader.read() == b""
+
+
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+@on_both_loops
+async def test_a_client_that_closes_leaves_no_record(
+    kind: tuple[str, str], authority: Authority, own: Issued, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The event loops warn of a server that wants to go on writing: TLS has no half-closed connections."""
+    context = ssl.create_default_context(cafile=authority.ca)
+
+    def connect_and_close(address: Address) -> None:
+        plain = socket.create_connection((address.host, address.port), timeout=20)
+        with context.wrap_socket(plain, server_hostname="localhost") as encrypted:
+            if kind == ("grps", "brpc"):
+                encrypted.sendall(b"PRPC")
+            # returns when the server has closed its side too
+            with contextlib.suppress(OSError), encrypted.unwrap():
+                pass
+
+    async with listening(files(own), kind) as [address]:
+        await asyncio.to_thread(connect_and_close, address)
+    assert caplog.records == []
 
 
 @on_both_loops

@@ -39,7 +39,7 @@ from interlingua.protocols.transport.http.native import NativeEngine
 from interlingua.protocols.transport.listener import ConnectionSet, Listener, listener_at
 from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
-from interlingua.protocols.transport.sockets import client_host, send_at_once
+from interlingua.protocols.transport.sockets import client_host, half_closes, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.transport.turns import TURN_REQUESTS, Turn
@@ -223,9 +223,9 @@ class _Connection(SharedReceiver):
         self._advance()
 
     def eof_received(self) -> bool:
-        """The client disconnected: bRPC's do not half-close."""
+        """The client disconnected: bRPC's do not half-close. What is written by now is sent."""
         self._close()
-        return True
+        return half_closes(self._transport)
 
     def pause_writing(self) -> None:
         """The client reads its answers too slowly: begin no more of its calls."""
