@@ -32,6 +32,7 @@ from interlingua.translator.admin.overview import readiness
 from interlingua.translator.admin.site import Site
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.compiled import is_compiled
+from interlingua.translator.config.loader import log_former_names
 from interlingua.translator.config.options import Config
 from interlingua.translator.dashboard.trial import Trial, run, trial_action
 from interlingua.translator.listening import Listening, listening_of, stopped, tls_of
@@ -64,6 +65,7 @@ def serve(config: Config, path: str, take_over: bool = False) -> int:
     is, too."""
     role = "supervisor" if workers_of(config) else ""
     logs.set_up(config.server.log_level, config.server.log_format, role)
+    log_former_names(path)
     tune()
     if config.server.tune_allocator:
         tune_allocator()

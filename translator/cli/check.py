@@ -112,6 +112,7 @@ def _look(arguments: argparse.Namespace, config: Config) -> _Found:
     from interlingua.translator.config.composition import ComposedFile
     from interlingua.translator.config.exposure import exposed
     from interlingua.translator.config.identities import unused_credentials
+    from interlingua.translator.config.renamed import accepted_names
     from interlingua.translator.probe.models import unloadable
     from interlingua.translator.probe.upstreams import probe
     from interlingua.translator.progress import LoadingProgress
@@ -122,12 +123,13 @@ def _look(arguments: argparse.Namespace, config: Config) -> _Found:
         found = [read.problem(path, text) for path, text in faults]
         return sorted(found, key=lambda problem: problem.line)
 
+    former = [(name.path, name.warning) for name in accepted_names(read.data)]
     with LoadingProgress(sys.stderr) as progress:
         models = loop.run(unloadable(config, load=arguments.load, progress=progress))
     servers = loop.run(probe(config, arguments.timeout_secs)) if arguments.probe else []
     return _Found(
         read,
-        problems_of((*exposed(config), *unused_credentials(config))),
+        problems_of((*exposed(config), *unused_credentials(config), *former)),
         problems_of(models),
         [(server, problems_of(server.faults)) for server in servers],
     )

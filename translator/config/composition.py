@@ -45,6 +45,24 @@ class ComposedFile:
         document, own = self._place(path)
         return Problem(document.line(own), path, text, document.source)
 
+    def states(self, path: Path) -> bool:
+        """Whether the mapping around ``path``, which exists, has its key."""
+        return path[-1] in self._mapping(path)
+
+    def rename(self, path: Path, present: Path) -> None:
+        """Move the value at ``path`` to ``present`` in the same mapping. Its file and line stay."""
+        mapping = self._mapping(path)
+        if path[-1] in mapping:  # not moved yet, as that of an alias
+            mapping[present[-1]] = mapping.pop(path[-1])
+        self._places[present] = self._place(path)
+
+    def _mapping(self, path: Path) -> dict[str | int, Any]:
+        found = self.data
+        for part in path[:-1]:
+            found = found[part]
+        mapping: dict[str | int, Any] = found
+        return mapping
+
     def error(self, problems: list[Problem]) -> ConfigError:
         """``problems`` of these files."""
         return ConfigError(self._source, problems)

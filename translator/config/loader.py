@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from interlingua.translator.config import document, wording
+from interlingua.translator.config import document, renamed, wording
 from interlingua.translator.config.collisions import collisions
 from interlingua.translator.config.composition import ComposedFile
 from interlingua.translator.config.context import Installation, ValidationContext
@@ -18,6 +19,8 @@ from interlingua.translator.config.document import ConfigError, Problem
 from interlingua.translator.config.identities import unknown_users
 from interlingua.translator.config.options import Config
 from interlingua.translator.config.schema import schema, section_at
+
+_log = logging.getLogger(__name__)
 
 _LOG_FORMAT = re.compile(rb"""\blog_format["']?\s*:\s*["']?(json|text)\b""")
 
@@ -47,9 +50,26 @@ def stated_log_format(path: str | Path) -> str:
     return str(found)
 
 
+def former_names(path: str | Path) -> list[Problem]:
+    """A warning for each option that the file at ``path`` states under a former name; none if it cannot be
+    read."""
+    try:
+        read = ComposedFile.of_file(path, os.environ)
+    except ConfigError:
+        return []
+    found = [read.problem(name.path, name.warning) for name in renamed.accepted_names(read.data)]
+    return read.error(found).problems
+
+
+def log_former_names(path: str | Path) -> None:
+    """Log these warnings."""
+    for line in ConfigError(str(path), former_names(path)).lines:
+        _log.warning("option renamed", extra={"facts": {"reason": line}})
+
+
 def _validated(read: ComposedFile, installation: Installation | None) -> Config:
+    problems = [*read.problems, *_renamed(read)]
     context = ValidationContext.of(read.data, installation or Installation.present())
-    problems = read.problems
     refused = {problem.path for problem in problems}
     try:
         config = schema().model_validate(read.data, context=context)
@@ -66,6 +86,19 @@ def _validated(read: ComposedFile, installation: Installation | None) -> Config:
     if problems:
         raise read.error(problems)
     return config
+
+
+def _renamed(read: ComposedFile) -> list[Problem]:
+    """Give options their present names; the errors of those that are stated under both."""
+    found = renamed.accepted_names(read.data)
+    both = [name for name in found if read.states(name.present)]
+    for name in found:
+        if name not in both:
+            read.rename(name.path, name.present)
+    return [
+        read.problem(name.path, f"is the former name of '{name.option.name}', which is stated too")
+        for name in both
+    ]
 
 
 def _problem(read: ComposedFile, details: ErrorDetails) -> Problem:
@@ -92,6 +125,8 @@ def _unknown_key(details: ErrorDetails) -> str:
     section = section_at(tuple(above))
     if key in section.planned:
         return "is not available yet"
+    if former := renamed.hint(tuple(details["loc"])):
+        return former
     return wording.unknown("key", str(key), section.model_fields)
 
 

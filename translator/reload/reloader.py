@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.background_tasks import BackgroundTasks
 from interlingua.translator.config import Config, ConfigError, load
+from interlingua.translator.config.loader import log_former_names
 from interlingua.translator.dashboard import configuration
 from interlingua.translator.reload.differences import Differences, differences, needing_restart
 from interlingua.translator.reload.outcome import ReloadOutcome, ReloadRefusedError
@@ -102,6 +103,7 @@ class Reloader:
             config = await asyncio.to_thread(load, self._path)
         except ConfigError as error:
             return ReloadOutcome(errors=tuple(error.lines))
+        await asyncio.to_thread(log_former_names, self._path)
         fixed = needing_restart(self._config, config)
         if fixed:
             return ReloadOutcome(errors=tuple(f"{name}: a change needs a restart" for name in fixed))
