@@ -14,7 +14,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from interlingua.runtime.ring import memory
 from interlingua.runtime.ring.arena import TICKETS, Arena, ArenaFile, ArenaReader, Extent
@@ -85,9 +85,9 @@ def create(arena_bytes: int) -> tuple[Ends, Ends]:
 class Channel:
     """One end, which owns the descriptors ``ends``. Calls ``receive`` with every record, oldest first, and
     ``lost`` once after the other process has closed its end, has exited, or has written an invalid record.
-    Use on one event loop. Raises ``OSError``."""
+    Records are ``waiting`` for a free slot. Use on one event loop. Raises ``OSError``."""
 
-    def __init__(self, ends: Ends, receive: Callable[[bytes], None], lost: Callable[[], None]) -> None:
+    def __init__(self, ends: Ends, receive: Callable[[Any], None], lost: Callable[[], None]) -> None:
         self._receive = receive
         self._lost = lost
         self._lifeline = socket.socket(fileno=ends.lifeline)
@@ -99,7 +99,7 @@ class Channel:
         self._reader = RingReader(read.ring)
         self.arena = Arena(written.arena, written.flags)
         self.view = ArenaReader(read.arena, read.flags, file).view
-        self._waiting: deque[tuple[bytes | memoryview, ...]] = deque()
+        self.waiting: deque[bytes] = deque()
         self._bell: asyncio.Handle | None = None
         self._open = True
         self._loop = asyncio.get_running_loop()
@@ -107,15 +107,10 @@ class Channel:
         self._loop.add_reader(self._lifeline.fileno(), self._ended)
         self._trimming = self._loop.call_later(_TRIM_SECS, self._trim)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether records wait for a free slot."""
-        return bool(self._waiting)
-
-    def send(self, *parts: bytes | memoryview) -> None:
-        """Send the record that ``parts`` make, ``RECORD_BYTES`` at most. Records keep their order."""
-        if self._waiting or not self._writer.put(*parts):
-            self._waiting.append(parts)
+    def send(self, record: bytes) -> None:
+        """Send a marshalled ``record``, ``SLOT_BYTES`` at most. Records keep their order."""
+        if self.waiting or not self._writer.put(record):
+            self.waiting.append(record)
         if self._bell is None:
             self._bell = self._loop.call_soon(self._flush)
 
@@ -151,8 +146,8 @@ class Channel:
         self._bell = None
         if not self._open:
             return
-        waiting = self._waiting
-        while waiting and self._writer.put(*waiting[0]):
+        waiting = self.waiting
+        while waiting and self._writer.put(waiting[0]):
             waiting.popleft()
         if waiting:
             self._bell = self._loop.call_later(_FULL_SECS, self._flush)

@@ -10,7 +10,18 @@ from typing import Any
 
 from interlingua.runtime.ring import records
 from interlingua.runtime.ring.channel import Channel, Ends, ignore
-from interlingua.runtime.ring.records import CALL, CANCEL, EVENT, FAILURE, INFER, PART, SEEN, STREAM, TAKEN
+from interlingua.runtime.ring.records import (
+    CALL,
+    CANCEL,
+    EVENT,
+    FAILURE,
+    INFER,
+    PART,
+    SEEN,
+    STREAM,
+    TAKEN,
+    Record,
+)
 from interlingua.schemas import (
     Context,
     ErrorCode,
@@ -27,22 +38,18 @@ _GRACE_SECS = 0.1
 """How long a request waits after its deadline. The runtime enforces deadlines, unless it is stopped."""
 
 
-_Arrived = tuple[int, Any, records.Views]
-"""The kind, the values and the tensors of a record for a request."""
-
-
 class _Stream:
     """The responses of a stream that the caller has not taken."""
 
     def __init__(self) -> None:
-        self._arrived: deque[_Arrived] = deque()
+        self._arrived: deque[Record] = deque()
         self._more = asyncio.Event()
 
-    def put(self, arrived: _Arrived) -> None:
+    def put(self, arrived: Record) -> None:
         self._arrived.append(arrived)
         self._more.set()
 
-    async def next(self) -> _Arrived:
+    async def next(self) -> Record:
         while not self._arrived:
             self._more.clear()
             await self._more.wait()
@@ -69,7 +76,7 @@ class RuntimeClient:
         self._lost = lost
         self._open = True
         self._number = 0
-        self._waiting: dict[int, asyncio.Future[_Arrived]] = {}
+        self._waiting: dict[int, asyncio.Future[Record]] = {}
         self._streams: dict[int, _Stream] = {}
 
     def allocate(self, size: int) -> memoryview | None:
@@ -120,11 +127,13 @@ class RuntimeClient:
 
     async def call(self, name: str, *arguments: object) -> Any:
         """The result of the call ``name`` of the runtime process. Raises its errors and UNAVAILABLE."""
-        number = self._next()
+        if not self._open:
+            raise unavailable(_EXITED)
+        self._number = number = self._number + 1
         records.send(self._channel, CALL, number, (name, pickle.dumps(arguments)))
         result = self._waiting[number] = self._loop.create_future()
         try:
-            kind, values, _ = await result
+            kind, _, values, _ = await result
         except asyncio.CancelledError:
             self._cancel(number)
             raise
@@ -145,19 +154,14 @@ class RuntimeClient:
         self._end()
 
     def _begin(self, kind: int, request: InferRequest, model: str, headers: bool) -> int:
-        channel = self._channel
-        number = self._next()
-        if channel.is_full:
+        if not self._open:
+            raise unavailable(_EXITED)
+        channel, self._number = self._channel, self._number + 1
+        if channel.waiting:
             raise InferenceError(ErrorCode.OVERLOADED, "too many requests wait for the runtime process")
         places: records.Places = []
         values = records.plain_request(channel, request, model, headers, places)
-        records.send(channel, kind, number, values, places)
-        return number
-
-    def _next(self) -> int:
-        if not self._open:
-            raise unavailable(_EXITED)
-        self._number += 1
+        records.send(channel, kind, self._number, values, places)
         return self._number
 
     def _cancel(self, number: int) -> None:
@@ -167,18 +171,17 @@ class RuntimeClient:
         if self._open:
             records.send(self._channel, kind, number, None)
 
-    def _receive(self, record: bytes) -> None:
-        kind, number, values, views = records.read(self._channel, record)
-        if kind == EVENT:
-            # written by another process of this server
-            self._notice(pickle.loads(values))  # noqa: S301
-            return
+    def _receive(self, sent: Any) -> None:
+        record = kind, number, values, _ = records.read(self._channel, sent)
         answer = self._waiting.get(number)
         if answer is not None:
             if not answer.done():
-                answer.set_result((kind, values, views))
+                answer.set_result(record)
         elif (stream := self._streams.get(number)) is not None:
-            stream.put((kind, values, views))
+            stream.put(record)
+        elif kind == EVENT:
+            # written by another process of this server
+            self._notice(pickle.loads(values))  # noqa: S301
 
     def _late(self, number: int) -> None:
         answer = self._waiting.get(number)
@@ -190,7 +193,7 @@ class RuntimeClient:
         if not self._open:
             return
         self._open = False
-        failure = FAILURE, records.plain_error(unavailable(_EXITED, begun=True)), ()
+        failure = FAILURE, 0, records.plain_error(unavailable(_EXITED, begun=True)), ()
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_result(failure)
@@ -200,8 +203,8 @@ class RuntimeClient:
         lost()
 
 
-def _response(context: Context, inputs: Sequence[Tensor], arrived: _Arrived) -> InferResponse:
-    kind, values, views = arrived
+def _response(context: Context, inputs: Sequence[Tensor], arrived: Record) -> InferResponse:
+    kind, _, values, views = arrived
     if kind == FAILURE:
         raise records.read_error(values)
     response, timings, ended = records.read_response(values, views, inputs)

@@ -1,8 +1,8 @@
 """The records of a channel: requests and responses of the IR.
 
-A record is a header and marshalled plain values. Small tensors are among the values; large ones lie in the
-arena, and the values have their places. Values that do not fit into a slot lie in the arena as well. Both
-ends run the same version of this module.
+A record has its kind, the number of its request, plain values, and the places of large tensors in the arena,
+to which the values refer; small tensors are among the values. A record that does not fit into a slot lies in
+the arena itself. Both ends run the same version of this module.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import marshal
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from struct import Struct
 from typing import Any
 
 from interlingua.runtime.ring.arena import Extent
 from interlingua.runtime.ring.channel import Channel
-from interlingua.runtime.ring.ring import RECORD_BYTES
+from interlingua.runtime.ring.ring import SLOT_BYTES
 from interlingua.schemas import (
+    CancelToken,
     Context,
     ErrorCode,
     InferenceError,
@@ -35,15 +35,11 @@ INFER, STREAM, CANCEL, TAKEN, CALL, SEEN, ANSWER, PART, FAILURE, RESULT, EVENT =
 that the caller has taken, a call by name, a notice that has taken effect. From the runtime: the answer, a
 response of the stream, the error of a request or call, the result of a call, a notice."""
 
-_HEADER = Struct("<BxxxxxxxQ")
-"""The kind of the record, and the number of the request."""
+_ELSEWHERE = -1
+"""The kind of a record whose values are the place of the record itself, in the arena."""
 
-_ELSEWHERE = 0x80
-"""Set in the kind if the place of the values follows, in the arena."""
-_PLACE = Struct("<QQQ")
-
-_PLACES = 0x40
-"""Set in the kind if the values are a pair with the places of tensors."""
+_FORMAT = 2
+"""The version of marshal's format: later ones look for equal references, of which records have none."""
 
 Places = list[tuple[int, ...]]
 """The tensors of a record that lie in the arena, each an ``Extent``; values refer to them by index."""
@@ -51,10 +47,13 @@ Places = list[tuple[int, ...]]
 Views = Sequence[memoryview]
 """The same as the reader sees them: a record that is dropped frees its memory."""
 
+_NOWHERE: Places = []
+
+Record = tuple[int, int, Any, Views]
+"""The kind, the number of the request, the values and the tensors in the arena."""
+
 _INLINE_BYTES = 2048
 """A tensor up to this size is among the values: a place in the arena costs more than the copies."""
-
-_MOST_VALUES = RECORD_BYTES - _HEADER.size
 
 _DATATYPES = tuple(Datatype)
 _NUMBERS: Mapping[Datatype, int] = {datatype: number for number, datatype in enumerate(_DATATYPES)}
@@ -64,32 +63,22 @@ _CODES: Mapping[int, ErrorCode] = {code.value: code for code in ErrorCode}
 _sequence = attrgetter("id", "start", "end")
 
 
-def send(channel: Channel, kind: int, number: int, values: Any, places: Places | None = None) -> None:
+def send(channel: Channel, kind: int, number: int, values: Any, places: Places = _NOWHERE) -> None:
     """Send ``values``, which ``marshal`` takes. Raises OVERLOADED."""
-    if places:
-        kind |= _PLACES
-        values = values, places
-    body = marshal.dumps(values)
-    if len(body) <= _MOST_VALUES:
-        channel.send(_HEADER.pack(kind, number), body)
-        return
-    place = _PLACE.pack(*_placed(channel, memoryview(body), places or []))
-    channel.send(_HEADER.pack(kind | _ELSEWHERE, number), place)
+    record = marshal.dumps((kind, number, values, places), _FORMAT)
+    if len(record) > SLOT_BYTES:
+        place = _placed(channel, memoryview(record), places)
+        record = marshal.dumps((_ELSEWHERE, number, place, _NOWHERE), _FORMAT)
+    channel.send(record)
 
 
-def read(channel: Channel, record: bytes) -> tuple[int, int, Any, Views]:
-    """The kind, the number and the values of a record, and its tensors in the arena."""
-    kind, number = _HEADER.unpack_from(record)
-    body: bytes | memoryview = memoryview(record)[_HEADER.size :]
-    if kind & _ELSEWHERE:
-        body = channel.view(Extent(*_PLACE.unpack(body)))
-    # written by another process of this server
-    values = marshal.loads(body)  # noqa: S302
-    if not kind & _PLACES:
-        return kind & ~_ELSEWHERE, number, values, ()
-    values, places = values
-    views = [channel.view(Extent(*place)) for place in places]
-    return kind & ~(_ELSEWHERE | _PLACES), number, values, views
+def read(channel: Channel, record: Any) -> Record:
+    """The parts of a ``record`` from ``channel``."""
+    if record[0] == _ELSEWHERE:
+        # written by another process of this server
+        record = marshal.loads(channel.view(Extent(*record[2])))  # noqa: S302
+    kind, number, values, places = record
+    return kind, number, values, [channel.view(Extent(*place)) for place in places] if places else ()
 
 
 def plain_request(
@@ -98,7 +87,7 @@ def plain_request(
     """The values of ``request`` to ``model``, with the caller's ``headers`` or without. Adds to ``places``.
     Raises OVERLOADED."""
     context, outputs, sequence = request.context, request.outputs, request.sequence
-    return (
+    of_request = (
         model,
         _plain_tensors(channel, request.inputs, places),
         None if outputs is None else [(output.name, output.classification) for output in outputs],
@@ -109,6 +98,8 @@ def plain_request(
         request.priority,
         request.timeout_us,
         request.answers,
+    )
+    of_context = (
         context.deadline,
         context.traceparent,
         context.tracestate,
@@ -116,17 +107,15 @@ def plain_request(
         context.copied,
         dict(context.headers) if headers else None,
     )
+    return of_request, of_context
 
 
 def read_request(values: Any, views: Views) -> InferRequest:
     """The inverse of :func:`plain_request`."""
-    model, inputs, outputs, version, id_, parameters, sequence, priority, timeout_us, *more = values
-    answers, deadline, traceparent, tracestate, peer, copied, headers = more
-    context = Context(
-        deadline=deadline, traceparent=traceparent, tracestate=tracestate, peer=peer, copied=copied
-    )
-    if headers is not None:
-        context.headers = headers
+    of_request, (deadline, traceparent, tracestate, peer, copied, headers) = values
+    model, inputs, outputs, version, id_, parameters, sequence, priority, timeout_us, answers = of_request
+    context = Context(deadline, CancelToken(), traceparent, tracestate, peer, headers or {})
+    context.copied = copied
     return InferRequest(
         model,
         _tensors(inputs, views),
@@ -225,15 +214,14 @@ def _same(data: memoryview, known: Sequence[Tensor]) -> int | None:
 def _tensors(
     plain: Sequence[tuple[Any, ...]], views: Views, known: Sequence[Tensor] = ()
 ) -> tuple[Tensor, ...]:
-    return tuple(
-        [Tensor(name, _DATATYPES[of], shape, _data(data, views, known)) for name, of, shape, data in plain]
-    )
-
-
-def _data(data: bytes | int, views: Views, known: Sequence[Tensor]) -> memoryview:
-    if isinstance(data, bytes):
-        return memoryview(data)
-    return views[data] if data >= 0 else known[~data].view
+    tensors = []
+    for name, of, shape, data in plain:
+        if data.__class__ is bytes:
+            view = memoryview(data)
+        else:
+            view = views[data] if data >= 0 else known[~data].view
+        tensors.append(Tensor(name, _DATATYPES[of], shape, view))
+    return tuple(tensors)
 
 
 def _placed(channel: Channel, data: memoryview, others: Places) -> tuple[int, ...]:

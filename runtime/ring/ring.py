@@ -1,22 +1,20 @@
 """A ring of control records from one process to another: one writer, one reader, no locks.
 
-The memory has two counters, each written by one side only and in a cache line of its own, and then slots of
-one size. The writer fills a slot before it advances ``head``; the reader empties a slot before it advances
-``tail``. x86 keeps the order of stores and of loads; on other processors the system calls of the doorbell do.
+A record is a plain value in marshal's format, which has its own end. The memory has two counters, each
+written by one side only and in a cache line of its own, and then slots of one size. The writer fills a slot
+before it advances ``head``; the reader empties a slot before it advances ``tail``. x86 keeps the order of
+stores and of loads; on other processors the system calls of the doorbell do.
 """
 
 from __future__ import annotations
 
+import marshal
 import mmap
-from struct import Struct
+from typing import Any
 
 SLOT_BYTES = 4096
-"""The size of a slot. Most requests for small tensors fit into one, tensors included."""
+"""The size of a slot, and of the largest record. Most requests for small tensors fit, tensors included."""
 
-RECORD_BYTES = SLOT_BYTES - 4
-"""The largest record."""
-
-_SIZE = Struct("<I")
 _HEAD, _TAIL = 0, 8
 """The places of the counters, in units of 8 bytes."""
 
@@ -44,20 +42,18 @@ class RingWriter(_Side):
     def __init__(self, memory: mmap.mmap) -> None:
         super().__init__(memory)
         self._head = self._counters[_HEAD]
+        self._full = self._counters[_TAIL] + self._mask + 1
 
-    def put(self, *parts: bytes | memoryview) -> bool:
-        """Write one record, ``parts`` one after the other, ``RECORD_BYTES`` at most. Returns False if no slot
-        is free."""
+    def put(self, record: bytes) -> bool:
+        """Write one marshalled record, ``SLOT_BYTES`` at most. Returns False if no slot is free."""
         head = self._head
-        if head - self._counters[_TAIL] > self._mask:
-            return False
+        if head == self._full:
+            # not for each record: the other processor writes to that cache line
+            self._full = self._counters[_TAIL] + self._mask + 1
+            if head == self._full:
+                return False
         at = _SLOTS + (head & self._mask) * SLOT_BYTES
-        memory, start = self._memory, at + 4
-        for part in parts:
-            end = start + len(part)
-            memory[start:end] = part
-            start = end
-        _SIZE.pack_into(memory, at, start - at - 4)
+        self._memory[at : at + len(record)] = record
         self._head = self._counters[_HEAD] = head + 1
         return True
 
@@ -69,19 +65,21 @@ class RingReader(_Side):
         super().__init__(memory)
         self._tail = self._counters[_TAIL]
 
-    def take(self, most: int) -> list[bytes]:
-        """Up to ``most`` records, oldest first. Raises ``ValueError`` for a record that no writer makes."""
+    def take(self, most: int) -> list[Any]:
+        """Up to ``most`` records, oldest first, as values. Raises ``ValueError`` for a record that no writer
+        makes."""
         tail, memory = self._tail, self._memory
         count = self._counters[_HEAD] - tail
         if not 0 <= count <= self._mask + 1:
             raise ValueError(f"a ring of {self._mask + 1} slots claims {count} records")
         count = min(count, most)
-        records = []
-        for number in range(tail, tail + count):
-            at = _SLOTS + (number & self._mask) * SLOT_BYTES
-            (size,) = _SIZE.unpack_from(memory, at)
-            if size > RECORD_BYTES:
-                raise ValueError(f"a record claims {size} bytes, of at most {RECORD_BYTES}")
-            records.append(bytes(memory[at + 4 : at + 4 + size]))
+        records, loads, mask = [], marshal.loads, self._mask
+        try:
+            for number in range(tail, tail + count):
+                at = _SLOTS + (number & mask) * SLOT_BYTES
+                # written by another process of this server
+                records.append(loads(memory[at : at + SLOT_BYTES]))
+        except (EOFError, TypeError, ValueError) as error:
+            raise ValueError(f"a slot claims to have a record: {error}") from None
         self._tail = self._counters[_TAIL] = tail + count
         return records

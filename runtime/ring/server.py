@@ -104,8 +104,8 @@ class RuntimeServer:
         self._lost = ignore
         await self._cancel_all()
 
-    def _receive(self, record: bytes) -> None:
-        kind, number, values, views = records.read(self._channel, record)
+    def _receive(self, sent: Any) -> None:
+        kind, number, values, views = records.read(self._channel, sent)
         if kind == INFER:
             self._receive_request(number, records.read_request(values, views))
         elif kind == STREAM:
