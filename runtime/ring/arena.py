@@ -2,9 +2,9 @@
 
 Only the owner allocates. A block is free again when neither process has a view of it: the interpreter counts
 views, so no message returns a block. Each time that the owner sends a block, it sets one flag in shared
-memory, which the reader clears with its last view. The owner looks at the flags when it needs space. It uses
-the lowest space that fits, because its pages are most likely in the processor's cache. The pages of higher
-space go back to the kernel when it is no longer used.
+memory, which the reader clears with its last view. When the owner needs space, it looks at the flags of
+blocks whose views here are gone. It uses the lowest space that fits, because its pages are most likely in the
+processor's cache. The pages of higher space go back to the kernel when it is no longer used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 PAGE_BYTES = 4096
 """Blocks consist of whole pages."""
@@ -27,8 +26,8 @@ PAGE_BYTES = 4096
 TICKETS = 1 << 16
 """How often blocks may be sent and not be read; one byte of flags each."""
 
-_RECLAIM_BYTES = 4 << 20
-"""How much may be free without the owner's knowledge: more would leave the processor's cache."""
+_LOOKED_AT = 8
+"""How many blocks an allocation looks at: the reader may keep views of many."""
 
 
 class Extent(NamedTuple):
@@ -48,10 +47,10 @@ class Block(np.ndarray[tuple[int], np.dtype[np.uint8]]):
 
 @dataclass(slots=True)
 class _Use:
-    """A block in use: its size, its views in the owner, and where it was sent."""
+    """A block in use: its size, the array of its views in the owner, and the flags of its messages."""
 
     size: int
-    views: weakref.ref[Block]
+    block: weakref.ref[Block]
     tickets: list[int] = field(default_factory=list)
 
 
@@ -62,11 +61,12 @@ class Arena:
     def __init__(self, memory: mmap.mmap, flags: mmap.mmap) -> None:
         self._memory = memory
         self._flags = memoryview(flags)
+        self._address = _address(memoryview(memory))
         self.size = len(memory)
         self._free = [(0, self.size)]
         self._used: dict[int, _Use] = {}
+        self._ended: deque[int] = deque()
         self._tickets = deque(range(TICKETS))
-        self._reclaim_at = _RECLAIM_BYTES
         self._reached = self._written = 0
         self.used_bytes = 0
 
@@ -74,20 +74,18 @@ class Arena:
         """A writable view of ``size`` bytes, at least one, which hold old data; None without space for that
         and ``spare`` bytes more."""
         need = -(-size // PAGE_BYTES) * PAGE_BYTES
-        most = self.size - need - spare
-        if self.used_bytes > min(self._reclaim_at, most):
-            self._reclaim()
-            if self.used_bytes > most:
-                return None
-        offset = self._extent(need)
+        if self._ended:
+            self._reclaim(_LOOKED_AT)
+        offset = self._extent(need, spare)
         if offset is None:
-            self._reclaim()
-            offset = self._extent(need)
+            self._reclaim(len(self._ended))
+            offset = self._extent(need, spare)
             if offset is None:
                 return None
         block = np.frombuffer(self._memory, np.uint8, size, offset).view(Block)
         block.arena, block.offset = self, offset
-        self._used[offset] = _Use(need, weakref.ref(block))
+        ended = self._ended  # not a method: a cycle would keep the memory
+        self._used[offset] = _Use(need, weakref.ref(block, lambda _: ended.append(offset)))
         if offset + need > self._reached:
             self._reached = offset + need
         self.used_bytes += need
@@ -100,13 +98,13 @@ class Arena:
         if not isinstance(block, Block) or block.arena is not self:
             return None
         if not self._tickets:
-            self._reclaim()
+            self._take_tickets()
             if not self._tickets:
                 return None
         ticket = self._tickets.popleft()
         self._flags[ticket] = 1
         self._used[block.offset].tickets.append(ticket)
-        return Extent(ticket, block.offset + _address(view) - _address(block.data), len(view))
+        return Extent(ticket, _address(view) - self._address, len(view))
 
     def withdraw(self, ticket: int) -> None:
         """The message with ``ticket`` is not sent."""
@@ -119,7 +117,7 @@ class Arena:
         if written <= reached:
             self._written = written
             return
-        self._reclaim()
+        self._reclaim(len(self._ended))
         for offset, size in self._free:
             begin, end = max(offset, reached), min(offset + size, written)
             begin = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -130,8 +128,10 @@ class Arena:
         # blocks in use above keep their pages until a later call
         self._written = max([reached, *(offset + use.size for offset, use in self._used.items())])
 
-    def _extent(self, need: int) -> int | None:
-        """Take ``need`` bytes out of the first free extent that has them."""
+    def _extent(self, need: int, spare: int) -> int | None:
+        """Take ``need`` bytes out of the first free extent that has them, if ``spare`` more are free."""
+        if self.used_bytes > self.size - need - spare:
+            return None
         for index, (offset, size) in enumerate(self._free):
             if size >= need:
                 if size == need:
@@ -141,18 +141,26 @@ class Arena:
                 return offset
         return None
 
-    def _reclaim(self) -> None:
+    def _reclaim(self, most: int) -> None:
+        """Free up to ``most`` blocks, of those without views here, that the reader has no view of."""
+        flags, ended = self._flags, self._ended
+        for _ in range(min(most, len(ended))):
+            offset = ended.popleft()
+            use = self._used[offset]
+            if any(map(flags.__getitem__, use.tickets)):
+                ended.append(offset)
+                continue
+            del self._used[offset]
+            self._tickets.extend(use.tickets)
+            self.used_bytes -= use.size
+            self._release(offset, use.size)
+
+    def _take_tickets(self) -> None:
+        """Take the tickets back whose views are gone."""
         flags = self._flags
-        for offset, use in list(self._used.items()):
-            for ticket in [each for each in use.tickets if not flags[each]]:
-                use.tickets.remove(ticket)
-                self._tickets.append(ticket)
-            if not use.tickets and use.views() is None:
-                del self._used[offset]
-                self.used_bytes -= use.size
-                self._release(offset, use.size)
-        # a share of what is in use: so each block is looked at a few times, however many there are
-        self._reclaim_at = self.used_bytes + max(self.used_bytes >> 2, _RECLAIM_BYTES)
+        for use in self._used.values():
+            self._tickets.extend([ticket for ticket in use.tickets if not flags[ticket]])
+            use.tickets = [ticket for ticket in use.tickets if flags[ticket]]
 
     def _release(self, offset: int, size: int) -> None:
         """Return an extent, joined with those next to it."""
@@ -173,6 +181,13 @@ class Received(np.ndarray[tuple[int], np.dtype[np.uint8]]):
     reader: ArenaReader | None = None
 
 
+class _Held(weakref.ref[Received]):
+    """Refers to the array of the message with ``ticket``, while it has views."""
+
+    __slots__ = ("ticket",)
+    ticket: int
+
+
 class ArenaFile(NamedTuple):
     """The open file whose bytes from ``start`` are an arena."""
 
@@ -191,7 +206,8 @@ class ArenaReader:
             weakref.finalize(self, os.close, file.descriptor)
         self._address = _address(memoryview(memory))
         self._flags = memoryview(flags)
-        self._held: dict[int, weakref.ref[NDArray[Any]]] = {}
+        self._held: dict[int, _Held] = {}
+        self._clear = _clearing(self._flags, self._held)
 
     def view(self, place: Extent) -> memoryview:
         """The bytes at ``place``, read-only. Raises ``ValueError`` for a place outside of the arena."""
@@ -200,22 +216,25 @@ class ArenaReader:
             raise ValueError(f"a message claims {size} bytes at {offset} of an arena of {self.size}")
         whole = Received(size, np.uint8, self._memory, offset)
         whole.reader = self
-        self._held[ticket] = weakref.ref(whole, self._clear(ticket))
+        self._held[ticket] = held = _Held(whole, self._clear)
+        held.ticket = ticket
         return whole.data.toreadonly()
 
     def offset(self, view: memoryview) -> int:
         """Where in the arena ``view`` begins, which is of this reader."""
         return _address(view) - self._address
 
-    def _clear(self, ticket: int) -> Callable[[weakref.ref[NDArray[Any]]], None]:
-        flags, held = self._flags, self._held
 
-        def clear(_: weakref.ref[NDArray[Any]]) -> None:
-            # the flag last: from then on the owner may send another block with the same ticket
-            held.pop(ticket, None)
-            flags[ticket] = 0
+def _clearing(flags: memoryview, held: dict[int, _Held]) -> Callable[[Any], None]:
+    """Clears the flag of a message whose last view is gone."""
 
-        return clear
+    def clear(gone: _Held) -> None:
+        ticket = gone.ticket
+        # the flag last: from then on the owner may send another block with the same ticket
+        held.pop(ticket, None)
+        flags[ticket] = 0
+
+    return clear
 
 
 def _address(view: memoryview) -> int:

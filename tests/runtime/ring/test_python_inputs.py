@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from interlingua.runtime.models.model import LocalModel
-from interlingua.runtime.ring import arena
 from interlingua.runtime.ring.channel import create
 from interlingua.runtime.ring.client import RuntimeClient
 from interlingua.runtime.ring.server import RuntimeServer
@@ -85,10 +83,7 @@ async def test_what_a_model_writes_stays_its_own(tmp_path: Path) -> None:
     await model.close()
 
 
-async def test_memory_that_is_used_again_has_the_next_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(arena, "_RECLAIM_BYTES", 1 << 18)
+async def test_memory_that_is_used_again_has_the_next_numbers(tmp_path: Path) -> None:
     model = loaded(tmp_path, WRITES)
     front_end = FrontEnd(model)
     places = set()
