@@ -7,7 +7,7 @@ from typing import Any
 
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.tfserving import client_grpc, client_http
-from interlingua.protocols.tfserving.codec_grpc import PREDICT_CALL
+from interlingua.protocols.tfserving.passthrough_grpc import PREDICT_CALL
 from interlingua.schemas import Operation
 
 Calls = Mapping[Operation, UpstreamCall[Any, Any]]

@@ -33,7 +33,6 @@ from interlingua.protocols.tfserving.codec import (
 from interlingua.protocols.tfserving.grpc_messages import (
     PREDICTION_SERVICE,
     message_of,
-    model_of,
     reader,
     spec_of,
     unwritable,
@@ -44,6 +43,7 @@ from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
+    InferHeads,
     InferRequest,
     InferResponse,
     Operation,
@@ -60,64 +60,66 @@ METHOD = f"{PREDICTION_SERVICE}Predict"
 
 REQUEST: Any = message_of("PredictRequest")
 RESPONSE: Any = message_of("PredictResponse")
-_INPUTS: int = REQUEST.INPUTS_FIELD_NUMBER
-_OUTPUTS: int = RESPONSE.OUTPUTS_FIELD_NUMBER
+INPUTS: int = REQUEST.INPUTS_FIELD_NUMBER
+OUTPUTS: int = RESPONSE.OUTPUTS_FIELD_NUMBER
 _KEY, _VALUE = 1, 2
 
 _USUAL_NAME, _USUAL_RANK = 256, 8
 
 
-class _Known(NamedTuple):
-    """A message without the bytes of its tensors: ``outputs`` are the names of requested ones."""
+class Known(NamedTuple):
+    """A message without the bytes of its tensors: ``outputs`` are the names of requested ones, ``heads`` the
+    heads of its tensors, and ``plain`` whether an upstream may get it as it is: it names neither a version 0
+    nor a signature of which upstreams know nothing."""
 
     model: str
     version: str
-    tensors: tuple[TensorHead, ...]
+    tensors: tuple[TensorHead, ...] = ()
     outputs: tuple[RequestedOutput, ...] | None = None
+    heads: InferHeads | None = None
+    plain: bool = False
 
 
 @dataclass(slots=True)
-class _Message:
+class KnownMessage:
     """A request as it was read: its head, and the data of its tensors."""
 
-    head: _Known
+    head: Known
     data: Sequence[memoryview]
+    request: GrpcRequest
 
 
-_known_requests: RepeatedMessages[_Known] = RepeatedMessages()
-_known_answers: RepeatedMessages[_Known] = RepeatedMessages()
+@dataclass(slots=True)
+class UnreadMessage:
+    """A request of which the ``entries`` of its map of tensors are not read. ``plain`` as in ``Known``."""
+
+    request: GrpcRequest
+    entries: Sequence[memoryview]
+    signature: str
+    outputs: tuple[str, ...]
+    plain: bool
+
+
+known_requests: RepeatedMessages[Known] = RepeatedMessages()
+_known_answers: RepeatedMessages[Known] = RepeatedMessages()
 
 
 # --- as a server
 
 
-def open_predict(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    """Read a PredictRequest. Raises MALFORMED, INVALID_TENSOR naming the tensor, TOO_LARGE."""
-    message = request.message
-    known = _known_requests.find(message)
-    if known is not None:
-        head = known.facts
-        return Opened(PREDICT, head.model, head.version, _Message(head, known.contents(message)))
-    rest, entries = split_off(REQUEST, message, _INPUTS)
-    parsed = parse(REQUEST, rest)
-    model, version, signature = model_of(parsed)
-    return Opened(PREDICT, model, version, (message, entries, signature, tuple(parsed.output_filter)))
-
-
 def _decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, None]:
     read = opened.message
-    if isinstance(read, _Message):
+    if isinstance(read, KnownMessage):
         head, tensors = read.head, []
         for (name, datatype, shape), data in zip(head.tensors, read.data, strict=True):
             tensors.append(Tensor(name, datatype, shape, data))
         return InferRequest(head.model, tuple(tensors), head.outputs, head.version), None
-    message, entries, signature_name, outputs = read
-    check_signature_name(signature_name)
-    inputs = _tensors(REQUEST, entries)
-    requested = _requested(outputs, signature)
-    request = InferRequest(opened.model, inputs, requested, opened.version)
-    _remember(_known_requests, message, inputs, _Known(opened.model, opened.version, (), requested))
-    return request, None
+    check_signature_name(read.signature)
+    inputs = _tensors(REQUEST, read.entries)
+    requested = _requested(read.outputs, signature)
+    head = Known(opened.model, opened.version, outputs=requested, plain=read.plain)
+    _remember(known_requests, read.request.message, inputs, head)
+    return InferRequest(opened.model, inputs, requested, opened.version), None
 
 
 def _requested(names: tuple[str, ...], signature: Signature) -> tuple[RequestedOutput, ...] | None:
@@ -140,7 +142,7 @@ def _requested(names: tuple[str, ...], signature: Signature) -> tuple[RequestedO
 def _encode(form: None, response: InferResponse) -> GrpcAnswer:
     """The answer, in typed values. Raises UNREPRESENTABLE, TOO_LARGE."""
     spec = _answered_spec(response.model, response.version)
-    message, parts = in_parts(_pieces(spec, _OUTPUTS, response.outputs, typed_values))
+    message, parts = in_parts(_pieces(spec, OUTPUTS, response.outputs, typed_values))
     return GrpcAnswer(message, parts=parts)
 
 
@@ -167,7 +169,7 @@ def _encode_call(request: InferRequest, signature: Signature | None) -> tuple[Gr
     length = len(request.model) + len(request.version) + sum(map(len, outputs))
     write = _requested_spec if length <= LONGEST else _requested_spec.__wrapped__
     rest = write(request.model, request.version, outputs)
-    message, parts = in_parts(_pieces(rest, _INPUTS, request.inputs, content))
+    message, parts = in_parts(_pieces(rest, INPUTS, request.inputs, content))
     return GrpcRequest(METHOD, message, NO_PARAMS, NO_CONTEXT, parts), request.model
 
 
@@ -191,11 +193,11 @@ def _decode_reply(model: str, message: Buffer) -> InferResponse:
             for (name, datatype, shape), data in zip(head.tensors, known.contents(message), strict=True)
         ]
         return InferResponse(head.model or model, tuple(outputs), head.version)
-    rest, entries = split_off(RESPONSE, message, _OUTPUTS)
+    rest, entries = split_off(RESPONSE, message, OUTPUTS)
     spec = parse(RESPONSE, rest).model_spec
     version = str(spec.version.value) if spec.HasField("version") else spec.version_label
     response = InferResponse(spec.name or model, _tensors(RESPONSE, entries), version)
-    _remember(_known_answers, message, response.outputs, _Known(spec.name, version, ()))
+    _remember(_known_answers, message, response.outputs, Known(spec.name, version))
     return response
 
 
@@ -207,6 +209,11 @@ PREDICT_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(_encode_call,
 
 def _tensors(message_type: Any, entries: Iterable[memoryview]) -> tuple[Tensor, ...]:
     """The tensors of a map; of equal names the last one. Raises as ``read_tensor``."""
+    return tuple([read_tensor(*entry) for entry in entries_by_name(message_type, entries).items()])
+
+
+def entries_by_name(message_type: Any, entries: Iterable[memoryview]) -> dict[str, memoryview]:
+    """The entries of a map; of equal names the last one. Raises MALFORMED."""
     found: dict[str, memoryview] = {}
     for entry in entries:
         name = value = memoryview(b"")
@@ -222,11 +229,11 @@ def _tensors(message_type: Any, entries: Iterable[memoryview]) -> tuple[Tensor, 
             raise unparsable(message_type, error) from error
         except UnicodeDecodeError:
             raise malformed("the name of a tensor is not UTF-8") from None
-    return tuple([read_tensor(name, value) for name, value in found.items()])
+    return found
 
 
 def _remember(
-    known: RepeatedMessages[_Known], message: Buffer, tensors: tuple[Tensor, ...], head: _Known
+    known: RepeatedMessages[Known], message: Buffer, tensors: tuple[Tensor, ...], head: Known
 ) -> None:
     """Recognize messages like ``message`` from now on, if all ``tensors`` are views of it."""
     data: list[memoryview] = []
@@ -241,8 +248,14 @@ def _remember(
             return
         data.append(view)
     if len(message) - sum(map(len, data)) <= LONGEST:
-        heads = tuple([TensorHead(tensor.name, tensor.datatype, tensor.shape) for tensor in tensors])
-        known.remember(message, data, head._replace(tensors=heads))
+        heads = [TensorHead(tensor.name, tensor.datatype, tensor.shape) for tensor in tensors]
+        known.remember(message, data, with_heads(head, heads))
+
+
+def with_heads(head: Known, tensors: Sequence[TensorHead]) -> Known:
+    """``head`` with the heads of its tensors."""
+    inputs, outputs = tuple(tensors), tuple([output.name for output in head.outputs or ()])
+    return head._replace(tensors=inputs, heads=InferHeads(inputs, outputs))
 
 
 def _owner(message: Buffer) -> object:

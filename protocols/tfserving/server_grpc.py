@@ -8,7 +8,7 @@ from interlingua.protocols.dialect import Action, GrpcEndpoint, Opened
 from interlingua.protocols.protobuf_message import parse
 from interlingua.protocols.tfserving.classify import open_examples
 from interlingua.protocols.tfserving.codec import NO_MODEL_SPEC
-from interlingua.protocols.tfserving.codec_grpc import METHOD, open_predict
+from interlingua.protocols.tfserving.codec_grpc import METHOD
 from interlingua.protocols.tfserving.grpc_messages import (
     MODEL_SERVICE,
     PREDICTION_SERVICE,
@@ -17,6 +17,7 @@ from interlingua.protocols.tfserving.grpc_messages import (
     model_of,
 )
 from interlingua.protocols.tfserving.metadata import SIGNATURE_DEF, version_described, write_metadata
+from interlingua.protocols.tfserving.passthrough_grpc import open_predict
 from interlingua.protocols.tfserving.reload import fail_reload, open_reload
 from interlingua.protocols.tfserving.status import states, write_message
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest

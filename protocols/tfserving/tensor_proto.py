@@ -23,10 +23,11 @@ from interlingua.protocols.protobuf_wire import (
     unpack_varints,
     varint,
 )
-from interlingua.protocols.tfserving.codec import DIALECT_NAME, NUMBER_OF, datatype_of
+from interlingua.protocols.tfserving.codec import DATATYPE_OF, DIALECT_NAME, NUMBER_OF, datatype_of
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import (
     Datatype,
+    InferenceError,
     SharedMemoryRef,
     Tensor,
     element_count,
@@ -103,6 +104,35 @@ def read_tensor(name: str, message: memoryview) -> Tensor:
         return _read_unusual(name, message)
     tensor: Tensor = offload.call(_read_long, name, message)
     return tensor
+
+
+class Viewed(NamedTuple):
+    """The elements of a tensor as they are in memory, a view; ``typed`` if they are not in
+    ``tensor_content``."""
+
+    datatype: Datatype
+    shape: tuple[int, ...]
+    data: Buffer
+    typed: bool
+
+
+def viewed(name: str, message: memoryview) -> Viewed | None:
+    """The tensor in ``message``; None if it is invalid, or needs decoding: it has strings, both kinds of
+    contents, values that are varints, or fewer than elements."""
+    found = _scan(message)
+    datatype = None if found is None else DATATYPE_OF.get(found.dtype)
+    if found is None or datatype is None or datatype is Datatype.BYTES:
+        return None
+    typed = not found.content
+    if found.values and (not typed or datatype not in AS_THEY_ARE or set(found.values) != {VALUES[datatype]}):
+        return None
+    try:
+        shape = _dimensions(name, found.shape)
+        size = element_count(shape, name) * datatype.itemsize
+    except InferenceError:
+        return None
+    data = found.values.get(VALUES[datatype], b"") if typed else found.content
+    return Viewed(datatype, shape, data, typed) if len(data) == size else None
 
 
 def _is_viewed(found: _Scanned) -> bool:
