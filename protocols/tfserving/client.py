@@ -21,6 +21,7 @@ _PROBES: Calls = {
 
 HTTP_CALLS: Calls = {
     **_PROBES,
+    Operation.STATUS: client_http.STATUS_CALL,
     Operation.MODEL_METADATA: client_http.METADATA_CALL,
     Operation.INFER: client_http.PREDICT_CALL,
 }
@@ -35,7 +36,8 @@ GRPC_CALLS: Calls = {
     Operation.LIVE: client_grpc.ALIVE_CALL,
     Operation.READY: client_grpc.ALIVE_CALL,
     Operation.SERVER_METADATA: client_grpc.SERVER_CALL,
-    Operation.MODEL_READY: client_grpc.STATUS_CALL,
+    Operation.MODEL_READY: client_grpc.READY_CALL,
+    Operation.STATUS: client_grpc.STATUS_CALL,
     Operation.MODEL_METADATA: client_grpc.METADATA_CALL,
     Operation.INFER: PREDICT_CALL,
 }

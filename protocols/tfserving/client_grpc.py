@@ -14,10 +14,10 @@ from interlingua.protocols.tfserving.grpc_messages import (
     spec_of,
 )
 from interlingua.protocols.tfserving.metadata import SIGNATURE_DEF, read_metadata
-from interlingua.protocols.tfserving.status import read_message, readiness
+from interlingua.protocols.tfserving.status import read_message, readiness, status_of
 from interlingua.protocols.upstream_reply import grpc_error
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas import ModelMetadata, ModelRef, Readiness, ServerMetadata, Signature
+from interlingua.schemas import ModelMetadata, ModelRef, Readiness, ServerMetadata, ServerStatus, Signature
 
 Call = UpstreamCall[GrpcRequest, GrpcAnswer]
 
@@ -60,6 +60,11 @@ def _read_status(model: ModelRef, message: Buffer) -> Readiness:
     return readiness(model, read_message(parse(message_of("GetModelStatusResponse"), message)))
 
 
+@reader
+def _decode_versions(model: ModelRef, message: Buffer) -> ServerStatus:
+    return status_of(model.name, read_message(parse(message_of("GetModelStatusResponse"), message)))
+
+
 def _encode_metadata(model: ModelRef, signature: Signature | None) -> tuple[GrpcRequest, ModelRef]:
     spec = spec_of(model.name, model.version)
     message = serialize(
@@ -75,5 +80,6 @@ def _decode_metadata(model: ModelRef, message: Buffer) -> ModelMetadata:
 
 SERVER_CALL: Call = UpstreamCall(_encode_alive, _decode_server)
 ALIVE_CALL: Call = UpstreamCall(_encode_alive, _decode_alive)
-STATUS_CALL: Call = UpstreamCall(_encode_status, _decode_status)
+READY_CALL: Call = UpstreamCall(_encode_status, _decode_status)
+STATUS_CALL: Call = UpstreamCall(_encode_status, _decode_versions)
 METADATA_CALL: Call = UpstreamCall(_encode_metadata, _decode_metadata)

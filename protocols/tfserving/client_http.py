@@ -15,7 +15,7 @@ from interlingua.protocols.tfserving.codec import CODE_OF_HTTP_STATUS, NO_MODEL,
 from interlingua.protocols.tfserving.codec_http import decode_response, encode_request, parse_object
 from interlingua.protocols.tfserving.metadata import read_document as read_metadata
 from interlingua.protocols.tfserving.status import read_document as read_states
-from interlingua.protocols.tfserving.status import readiness
+from interlingua.protocols.tfserving.status import readiness, status_of
 from interlingua.protocols.upstream_reply import read_reply
 from interlingua.protocols.wire import Buffer, HttpCall, HttpReply
 from interlingua.schemas import (
@@ -28,6 +28,7 @@ from interlingua.schemas import (
     ModelStatus,
     Readiness,
     ServerMetadata,
+    ServerStatus,
     Signature,
     bad_upstream,
     malformed,
@@ -151,6 +152,16 @@ def _read_ready(model: ModelRef, body: Buffer) -> Readiness:
     return readiness(model, read_states(document))
 
 
+def _decode_versions(model: ModelRef, reply: HttpReply) -> ServerStatus:
+    return _checked(reply, _read_versions, model, reply.body)
+
+
+def _read_versions(model: ModelRef, body: Buffer) -> ServerStatus:
+    """The versions; none from a server of KServe, which reports its readiness."""
+    document = parse_object(body)
+    return status_of(model.name, () if "ready" in document else read_states(document))
+
+
 def _decode_metadata(model: ModelRef, reply: HttpReply) -> ModelMetadata:
     return _checked(reply, lambda: read_metadata(model.name, parse_object(reply.body)))
 
@@ -171,6 +182,7 @@ LIVE_CALL: Call = UpstreamCall(_get("/v1/models"), _decode_live)
 REACHABLE_CALL: Call = UpstreamCall(_get("/v1/models"), _decode_reachable)
 LIST_CALL: Call = UpstreamCall(_get("/v1/models"), _decode_list)
 READY_CALL: Call = UpstreamCall(_get_of_model, _decode_ready)
+STATUS_CALL: Call = UpstreamCall(_get_of_model, _decode_versions)
 METADATA_CALL: Call = UpstreamCall(partial(_get_of_model, suffix="/metadata"), _decode_metadata)
 PREDICT_CALL: Call = UpstreamCall(partial(_encode_predict, by_row=False), _decode_predict)
 ROWS_CALL: Call = UpstreamCall(partial(_encode_predict, by_row=True), _decode_predict)

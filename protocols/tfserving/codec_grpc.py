@@ -67,7 +67,7 @@ _KEY, _VALUE = 1, 2
 _USUAL_NAME, _USUAL_RANK = 256, 8
 
 
-class Known(NamedTuple):
+class PredictHead(NamedTuple):
     """A message without the bytes of its tensors: ``outputs`` are the names of requested ones, ``heads`` the
     heads of its tensors, and ``plain`` whether an upstream may get it as it is: it names neither a version 0
     nor a signature of which upstreams know nothing."""
@@ -84,14 +84,15 @@ class Known(NamedTuple):
 class KnownMessage:
     """A request as it was read: its head, and the data of its tensors."""
 
-    head: Known
+    head: PredictHead
     data: Sequence[memoryview]
     request: GrpcRequest
 
 
 @dataclass(slots=True)
 class UnreadMessage:
-    """A request of which the ``entries`` of its map of tensors are not read. ``plain`` as in ``Known``."""
+    """A request of which the ``entries`` of its map of tensors are not read. ``plain`` as
+    in ``PredictHead``."""
 
     request: GrpcRequest
     entries: Sequence[memoryview]
@@ -100,8 +101,8 @@ class UnreadMessage:
     plain: bool
 
 
-known_requests: RepeatedMessages[Known] = RepeatedMessages()
-_known_answers: RepeatedMessages[Known] = RepeatedMessages()
+known_requests: RepeatedMessages[PredictHead] = RepeatedMessages()
+_known_answers: RepeatedMessages[PredictHead] = RepeatedMessages()
 
 
 # --- as a server
@@ -117,7 +118,7 @@ def _decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequ
     check_signature_name(read.signature)
     inputs = _tensors(REQUEST, read.entries)
     requested = _requested(read.outputs, signature)
-    head = Known(opened.model, opened.version, outputs=requested, plain=read.plain)
+    head = PredictHead(opened.model, opened.version, outputs=requested, plain=read.plain)
     _remember(known_requests, read.request.message, inputs, head)
     return InferRequest(opened.model, inputs, requested, opened.version), None
 
@@ -197,7 +198,7 @@ def _decode_reply(model: str, message: Buffer) -> InferResponse:
     spec = parse(RESPONSE, rest).model_spec
     version = str(spec.version.value) if spec.HasField("version") else spec.version_label
     response = InferResponse(spec.name or model, _tensors(RESPONSE, entries), version)
-    _remember(_known_answers, message, response.outputs, Known(spec.name, version))
+    _remember(_known_answers, message, response.outputs, PredictHead(spec.name, version))
     return response
 
 
@@ -233,7 +234,7 @@ def entries_by_name(message_type: Any, entries: Iterable[memoryview]) -> dict[st
 
 
 def _remember(
-    known: RepeatedMessages[Known], message: Buffer, tensors: tuple[Tensor, ...], head: Known
+    known: RepeatedMessages[PredictHead], message: Buffer, tensors: tuple[Tensor, ...], head: PredictHead
 ) -> None:
     """Recognize messages like ``message`` from now on, if all ``tensors`` are views of it."""
     data: list[memoryview] = []
@@ -252,7 +253,7 @@ def _remember(
         known.remember(message, data, with_heads(head, heads))
 
 
-def with_heads(head: Known, tensors: Sequence[TensorHead]) -> Known:
+def with_heads(head: PredictHead, tensors: Sequence[TensorHead]) -> PredictHead:
     """``head`` with the heads of its tensors."""
     inputs, outputs = tuple(tensors), tuple([output.name for output in head.outputs or ()])
     return head._replace(tensors=inputs, heads=InferHeads(inputs, outputs))

@@ -21,8 +21,8 @@ from interlingua.protocols.tfserving.codec_grpc import (
     OUTPUTS,
     REQUEST,
     RESPONSE,
-    Known,
     KnownMessage,
+    PredictHead,
     UnreadMessage,
     entries_by_name,
     known_requests,
@@ -105,7 +105,7 @@ def _viewed(opened: Opened[GrpcAnswer], read: UnreadMessage, signature: Signatur
         heads.append(TensorHead(name, found.datatype, found.shape))
         data.append(memoryview(found.data))
     outputs = tuple(map(RequestedOutput, names)) or None
-    head = with_heads(Known(opened.model, opened.version, outputs=outputs, plain=read.plain), heads)
+    head = with_heads(PredictHead(opened.model, opened.version, outputs=outputs, plain=read.plain), heads)
     known_requests.remember(read.request.message, data, head)
     return KnownMessage(head, data, read.request)
 

@@ -14,7 +14,9 @@ from interlingua.schemas import (
     ModelState,
     ModelStatus,
     Readiness,
+    ServerState,
     ServerStatus,
+    VersionStatus,
     malformed,
 )
 from interlingua.schemas.tfserving import MESSAGES
@@ -31,6 +33,11 @@ _STATE_OF: Mapping[ModelState, str] = {
     ModelState.UNLOADING: "UNLOADING",
     ModelState.UNAVAILABLE: "END",
     ModelState.UNKNOWN: "UNKNOWN",
+}
+
+_STATE_NAMED: Mapping[str, ModelState] = {
+    **{name: state for state, name in _STATE_OF.items()},
+    "START": ModelState.LOADING,
 }
 
 _UNLOADED = "unloaded"
@@ -127,6 +134,15 @@ def read_document(given: Mapping[str, Any]) -> list[VersionState]:
         ]
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise malformed(f"the status is not that of a model: {error!r}") from None
+
+
+def status_of(model: str, found: Iterable[VersionState]) -> ServerStatus:
+    """What a server reports of the versions of ``model``."""
+    versions = [
+        VersionStatus(str(each.version), _STATE_NAMED.get(each.state, ModelState.UNKNOWN), each.message)
+        for each in sorted(found)
+    ]
+    return ServerStatus("", ServerState.READY, 0, {model: ModelStatus(model, b"", tuple(versions))})
 
 
 def readiness(model: ModelRef, found: Iterable[VersionState]) -> Readiness:

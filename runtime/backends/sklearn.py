@@ -20,6 +20,7 @@ from skops.io.exceptions import UntrustedTypesFoundException
 
 from interlingua.runtime.backends.sklearn_checks import checks_once, recognize_arrays, without_check
 from interlingua.runtime.backends.sklearn_file import PERMISSION, SKOPS, examine
+from interlingua.runtime.backends.sklearn_forests import forest_functions
 from interlingua.runtime.backends.tables import Estimator, EstimatorInstance, load_table, run_threads
 from interlingua.runtime.cpus import EngineThreads
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
@@ -52,10 +53,13 @@ def load(path: Path, config: ModelConfig) -> EstimatorInstance:
     functions = {name: getattr(model, name) for name in _FUNCTIONS if hasattr(model, name)}
     if not functions:
         raise LoadError(f"{path}: is a {type(model).__name__}, which has none of {', '.join(_FUNCTIONS)}")
-    if checks_once(_parts(model)):
-        functions = {name: without_check(function) for name, function in functions.items()}
     threads = run_threads(config)
     _bound_jobs(model, threads)
+    if checks_once(_parts(model)):
+        quick, columns = forest_functions(model), int(getattr(model, "n_features_in_", -1))
+        functions = {
+            name: without_check(function, columns, quick.get(name)) for name, function in functions.items()
+        }
     if EngineThreads.count:
         # linear algebra has one pool of threads for all models
         threadpoolctl.threadpool_limits(EngineThreads.count, user_api="blas")

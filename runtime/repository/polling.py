@@ -129,7 +129,7 @@ class Poller:
                     look.models[name] = _Sight(repository, snapshot(repository.folder(name)))
                 except OSError:
                     # it is being written, or was just removed
-                    if path.exists():
+                    if repository.folder(name).exists():
                         look.unclear.add(path)
         return look
 

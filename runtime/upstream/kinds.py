@@ -19,6 +19,7 @@ HARMLESS = frozenset(
         Operation.MODEL_METADATA,
         Operation.MODEL_CONFIG,
         Operation.STATISTICS,
+        Operation.STATUS,
         Operation.REPOSITORY_INDEX,
     }
 )

@@ -42,6 +42,7 @@ from interlingua.schemas import (
     Operation,
     Parameter,
     Readiness,
+    ServerStatus,
     Signature,
     VersionStatistics,
     VersionStatus,
@@ -295,13 +296,18 @@ class UpstreamModel(Target):
             last = replace(self.upstream.unloaded.status(self._remote), name=self.name)
             return all_in(last, ModelState.UNAVAILABLE, UNLOADED)
         metadata = await self.metadata()
-        versions = metadata.versions or (self._counts.answered,)
-        self._last = ModelStatus(
-            self.name,
-            await self._config(metadata),
-            tuple(VersionStatus(each, ModelState.READY, "", self._counts.of(each)) for each in versions),
-        )
+        versions = await self._versions(metadata)
+        self._last = ModelStatus(self.name, await self._config(metadata), versions)
         return self._last
+
+    async def _versions(self, metadata: ModelMetadata) -> tuple[VersionStatus, ...]:
+        """The versions that the upstream reports, else those of its metadata, else the one that answers."""
+        if self.upstream.offers(Operation.STATUS):
+            said: ServerStatus = await self._query(Operation.STATUS, "")
+            if said.models and (found := said.models[self._remote].versions):
+                return tuple([replace(each, statistics=self._counts.of(each.version)) for each in found])
+        versions = metadata.versions or (self._counts.answered,)
+        return tuple([VersionStatus(each, ModelState.READY, "", self._counts.of(each)) for each in versions])
 
     async def version_status(self, version: str) -> VersionStatus | None:
         """See ``Target``. An upstream may know versions and labels that its metadata do not list."""

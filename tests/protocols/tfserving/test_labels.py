@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from interlingua.protocols.tfserving import DIALECT
 from interlingua.protocols.wire import GrpcRequest, HttpRequest, parts_of
+from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.repository.files import ModelSource, load_models
 from interlingua.runtime.target import Target
-from interlingua.schemas import ServerMetadata
+from interlingua.schemas import ModelState, ModelStatus, ServerMetadata, VersionStatus
 from interlingua.schemas.tfserving import MESSAGES
 from interlingua.translator.serving.operations import Service
 from interlingua.translator.serving.pipeline import Pipeline
@@ -39,6 +41,34 @@ def front(request: pytest.FixtureRequest) -> Pipeline:
     labels = Route(Split.only(MODEL), Conditions(MODEL), Names(versions={"stable": "3", "": "7"}))
     there = pipeline(dict(loaded.models), labels)
     return pipeline({MODEL: behind(there, "tfserving", request.param, MODEL)})
+
+
+class Failing(LocalModel):
+    """A model whose version 3 has failed, as its status says."""
+
+    async def status(self) -> ModelStatus:
+        found = await super().status()
+        versions = [
+            VersionStatus("3", ModelState.UNAVAILABLE, "out of memory") if each.version == "3" else each
+            for each in found.versions
+        ]
+        return replace(found, versions=tuple(versions))
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+async def test_the_status_without_a_version_has_all(transport: str) -> None:
+    loaded = load_models([ModelSource(MODEL, ROOT / "examples" / "models" / MODEL)])
+    model = loaded.models[MODEL]
+    front = pipeline({MODEL: behind(pipeline(dict(loaded.models)), "tfserving", transport, MODEL)})
+    numbers = sorted(map(int, model.loaded), reverse=True)
+    assert len(numbers) > 1
+    assert await status(front, "") == (200, ",".join(f"{number} AVAILABLE" for number in numbers))
+    model.__class__ = Failing
+    code, text = await status(front, "")
+    assert (code, "7 AVAILABLE" in text, "3 END" in text) == (200, True, True)
+    code, text = await status(front, "/versions/3")
+    assert (code, text) == (200, "3 END")
+    assert front.service.router.models[MODEL].readiness().ready
 
 
 async def status(front: Pipeline, which: str) -> tuple[int, str]:

@@ -251,6 +251,30 @@ async def test_an_mlserver_repository_is_served_unchanged(
     await catalog.close()
 
 
+async def test_settings_at_any_depth(tmp_path: Path) -> None:
+    """As MLServer finds them, also below folders of another model."""
+    for place, name in (("team/a", "first"), ("team/b/deep", ""), ("team/.hidden", "no"), ("top", "top")):
+        mlserver(tmp_path / place, {"name": name, "implementation": "mlserver_sklearn.SKLearnModel"})
+    mlserver(tmp_path / "top" / "below", {"implementation": "mlserver_sklearn.SKLearnModel"})
+    (tmp_path / "empty").mkdir()
+    triton = tmp_path / "triton" / "1"
+    mlserver(triton, {"implementation": "mlserver_sklearn.SKLearnModel"})
+    (triton.parent / "config.pbtxt").write_text('backend: "sklearn"')
+    (tmp_path / "circle").symlink_to(tmp_path)
+
+    repository = Repository(tmp_path, controlled=True, allow_pickle=True)
+    assert repository.names() == ["below", "circle", "deep", "empty", "first", "top", "triton"]
+    for name in ("first", "deep", "top", "below", "triton"):
+        assert repository.holds(name)
+    assert not repository.holds("team")
+    catalog = ModelCatalog({}, {}, [repository])
+    for name in ("first", "deep", "top", "below"):
+        await catalog.load(name)
+        response = await catalog.find(name).infer(request(model=name))
+        assert response.outputs[0].numpy().ravel().tolist() == MODEL.predict(questions()).tolist()
+    await catalog.close()
+
+
 async def test_mlserver_s_settings_state_inputs_batches_and_the_default_output(tmp_path: Path) -> None:
     mlserver(
         tmp_path / "m",
