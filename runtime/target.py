@@ -110,6 +110,10 @@ class Version(Protocol):
         """Take over the class labels of the models that this one calls, for outputs without labels."""
         return
 
+    def end_sequences(self, is_lost: Callable[[int | str], bool]) -> None:
+        """End the sequences whose correlation ids are lost: their next requests come to another daemon."""
+        return
+
     def readiness(self) -> Readiness:
         """Whether a request would run now."""
 
@@ -243,6 +247,11 @@ class Target(Protocol):
         """Run the samples of the configuration on every version that is not one of ``before``. Raises
         ``LoadError``."""
         return
+
+    def end_sequences(self, is_lost: Callable[[int | str], bool]) -> None:
+        """See ``Version``: of all versions."""
+        for version in self.loaded.values():
+            version.end_sequences(is_lost)
 
     @property
     def unloaded(self) -> bool:

@@ -18,6 +18,7 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.descriptors import client_ceiling
 from interlingua.protocols.transport.load import ListenerLoad, Load
 from interlingua.runtime.models.response_cache import ResponseCache
+from interlingua.runtime.peers.peers import Peers
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import (
     Loaded,
@@ -45,9 +46,13 @@ from interlingua.translator.config.bindings import bindings_of
 from interlingua.translator.config.identities import has_identities
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.options import Config, ListenerOptions
+from interlingua.translator.config.peer_listener import serves_peers
+from interlingua.translator.config.peers import NAME
 from interlingua.translator.logs import setup as logs
 from interlingua.translator.mirror import Mirror
 from interlingua.translator.mirror.shared import MirrorSlots
+from interlingua.translator.peering.build import peers_of
+from interlingua.translator.peering.metrics import peer_families
 from interlingua.translator.recording import build as recording
 from interlingua.translator.recording.tap import Tap
 from interlingua.translator.serving.access_log import access_log
@@ -72,13 +77,14 @@ C = TypeVar("C", bound=KnownModels, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Models(Generic[C]):
-    """The models of a process, the ``upstreams`` of some, and what keeps them up to date. ``close`` it after
-    the last request."""
+    """The models of a process, the ``upstreams`` of some, what keeps them up to date, and the ``peers`` that
+    share their sequences. ``close`` it after the last request."""
 
     catalog: C
     upstreams: Mapping[str, Upstream]
     poller: Poller | None = None
     cache: ResponseCache | None = None
+    peers: Peers | None = None
 
     async def close(self) -> None:
         """Free the models, close the connections."""
@@ -87,6 +93,8 @@ class Models(Generic[C]):
         await self.catalog.close()
         for upstream in self.upstreams.values():
             await upstream.close()
+        if self.peers is not None:
+            await self.peers.close()
 
 
 @dataclass(slots=True)
@@ -132,6 +140,7 @@ class Assembly:
             clients=self.clients,
             cors=None if listener.cors is None else listener.cors.build(),
             max_response_bytes=listener.max_response_bytes,
+            serves_peers=serves_peers(self.config, listener),
         )
         self.request_metrics.append(pipeline.request_metrics)
         self.loads.append(pipeline.load)
@@ -164,7 +173,11 @@ class Assembly:
         optional = {name for name, model in config.models.items() if not model.required}
         service.required = frozenset(service.catalog.names()) - optional
         metrics, loads = self.request_metrics, self.loads
-        add_sources(self.sources, service, self.upstreams, metrics, loads, self.models.cache)
+        servers, peers = self.upstreams, self.models.peers
+        if peers is not None:
+            servers = {**servers, NAME: peers.upstream}
+            self.sources.metrics.append(partial(peer_families, peers))
+        add_sources(self.sources, service, servers, metrics, loads, self.models.cache)
         if has_identities(config):
             self.sources.metrics.append(self.clients.families)
         if routes := service.router.routes:
@@ -185,6 +198,12 @@ class Assembly:
                 each.export = self.exporter.export
         if self.mirrors or tap is not None:
             self.sources.metrics.append(service.copies.metrics)
+
+    async def start(self) -> None:
+        """Start the processes of mirrors, and follow the list of peers."""
+        await asyncio.gather(*(each.start() for each in self.mirrors))
+        if self.models.peers is not None:
+            await self.models.peers.start()
 
     async def close(self) -> None:
         """Finish copies to mirrors, free the models, close the connections, flush the tap and the traces."""
@@ -233,7 +252,7 @@ def build_models(config: Config, loaded: Loaded) -> Models[ModelCatalog]:
         models, loaded.failed, repositories_of(config), config.models, cache, config.server.max_models
     )
     poller = Poller(catalog, config.server.repository_poll_secs)
-    return Models(catalog, upstreams, poller, cache)
+    return Models(catalog, upstreams, poller, cache, peers_of(config, catalog.models))
 
 
 def repositories_of(config: Config) -> list[Repository]:
@@ -252,7 +271,7 @@ def assemble_around(
     processes share the mirrors. Raises ``OSError`` if the file of the tap or of the access log cannot be
     opened."""
     mirrors = mirror.build(config, models.catalog.find, slots=slots)
-    service = _service(config, models.catalog, list(map(build, config.routes, mirrors)))
+    service = _service(config, models, list(map(build, config.routes, mirrors)))
     load = Load(config.server.max_inflight_requests, config.server.max_inflight_bytes)
     clients, authenticator = Clients(client_limits(config.auth)), authenticator_of(config.auth)
     assembly = Assembly(config, service, models, load, clients, authenticator)
@@ -262,10 +281,10 @@ def assemble_around(
     return assembly
 
 
-def _service(config: Config, catalog: KnownModels, routes: Sequence[Route]) -> Service:
-    server = config.server
+def _service(config: Config, models: Models[KnownModels], routes: Sequence[Route]) -> Service:
+    server, catalog = config.server, models.catalog
     return Service(
-        router_of(config, catalog, routes),
+        router_of(config, catalog, routes, models.peers),
         metadata_of(config),
         strict_readiness=server.strict_readiness,
         ready_when_empty=server.ready_when_empty,
@@ -279,13 +298,15 @@ def _service(config: Config, catalog: KnownModels, routes: Sequence[Route]) -> S
     )
 
 
-def router_of(config: Config, catalog: KnownModels, routes: Sequence[Route]) -> Router:
+def router_of(
+    config: Config, catalog: KnownModels, routes: Sequence[Route], peers: Peers | None = None
+) -> Router:
     upstream_bindings = {
         name: binding_of(config.upstreams[model.upstream])
         for name, model in config.models.items()
         if model.upstream is not None
     }
-    return Router(catalog, routes, upstream_bindings)
+    return Router(catalog, routes, upstream_bindings, peers)
 
 
 def metadata_of(config: Config) -> ServerMetadata:

@@ -126,7 +126,7 @@ async def _serve_models(
     reloader = Reloader(path, assembly.config, partial(ServerSuccession, running))
     try:
         await assembly.service.catalog.warm_up()
-        await asyncio.gather(*(each.start() for each in assembly.mirrors))
+        await assembly.start()
         if not signals.first.done():
             state, required = partial(readiness, assembly.service), assembly.service.required
             clients = ServiceState(running)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from interlingua.protocols.dialect import Binding
@@ -30,6 +30,7 @@ from interlingua.runtime.upstream.pool import (
     Weighted,
     members_at,
 )
+from interlingua.runtime.upstream.pool.homes import Homes
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas.offload import DecodingLimits
 from interlingua.translator.config.members import members_file
@@ -44,7 +45,7 @@ def upstream_models(
     """The upstreams of ``config``, those in ``kept`` as they are, and their models."""
     kept = kept or {}
     upstreams = {
-        name: kept.get(name) or _upstream(name, options) for name, options in config.upstreams.items()
+        name: kept.get(name) or upstream_of(name, options) for name, options in config.upstreams.items()
     }
     models: dict[str, Target] = {
         name: _upstream_model(name, model, config.upstreams[model.upstream], upstreams)
@@ -59,17 +60,24 @@ def binding_of(options: UpstreamOptions) -> Binding:
     return DIALECTS[options.dialect].bindings[options.transport]
 
 
-def _upstream(name: str, options: UpstreamOptions) -> Upstream:
+def upstream_of(
+    name: str,
+    options: UpstreamOptions,
+    homes: Homes | None = None,
+    own_headers: Mapping[str, Callable[[], str]] | None = None,
+) -> Upstream:
+    """The upstream ``name``. Its sequences have their servers by ``homes``. ``own_headers`` are added to
+    those of ``options``. Raises ``OSError`` for the files of TLS and of headers."""
     binding = binding_of(options)
     found_out = options.flavor == "auto"
     return Upstream(
         name,
         binding.calls if found_out else binding.flavored(options.flavor).calls,
-        _pool(options),
+        _pool(options, homes),
         options.request_timeout_secs,
         binding.call_flavors if found_out else None,
         _gate(options),
-        _forwarding(options),
+        _forwarding(options, own_headers),
         limits=decoding_limits(options),
     )
 
@@ -84,12 +92,12 @@ def decoding_limits(options: ListenerOptions | UpstreamOptions) -> DecodingLimit
     )
 
 
-def _forwarding(options: UpstreamOptions) -> Forwarding:
-    own = {name: HeaderFile(header.file).value for name, header in options.headers.items()}
-    return Forwarding(options.forward_headers, own)
+def _forwarding(options: UpstreamOptions, more: Mapping[str, Callable[[], str]] | None) -> Forwarding:
+    own = {name: HeaderFile(each.file).value for name, each in options.headers.items()}
+    return Forwarding(options.forward_headers, {**own, **(more or {})})
 
 
-def _pool(options: UpstreamOptions) -> Pool:
+def _pool(options: UpstreamOptions, homes: Homes | None = None) -> Pool:
     make, path = partial(_server, options, _tls(options)), members_file(options)
     listing = None if path is None else Listing(MembersFile(path, options.transport), make)
     servers = [] if listing else [make(url) for url in options.urls]
@@ -100,6 +108,7 @@ def _pool(options: UpstreamOptions) -> Pool:
         Probes(interval, options.connect_timeout_secs) if interval else None,
         Discovery(names, resolve, options.resolve_interval_secs, listing),
         Weighted(options.zone or "", options.slow_start_secs),
+        homes,
     )
 
 

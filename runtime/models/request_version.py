@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import count
@@ -198,6 +198,10 @@ class RequestVersion(Version):
     @property
     def sequences(self) -> int:
         return 0 if self._scheduler is None else self._scheduler.sequences
+
+    def end_sequences(self, is_lost: Callable[[int | str], bool]) -> None:
+        if isinstance(self._scheduler, SequenceScheduler):
+            self._scheduler.end(is_lost)
 
     def readiness(self) -> Readiness:
         return self.instance.readiness()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from interlingua.runtime.backends import Instance, TableInstance
@@ -222,6 +222,10 @@ class TensorVersion(Version):
     @property
     def sequences(self) -> int:
         return 0 if self.scheduler is None else self.scheduler.sequences
+
+    def end_sequences(self, is_lost: Callable[[int | str], bool]) -> None:
+        if isinstance(self.scheduler, SequenceScheduler):
+            self.scheduler.end(is_lost)
 
     def readiness(self) -> Readiness:
         return _READY

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -159,6 +159,16 @@ class SequenceScheduler:
         if self._batched:
             check_alone(self._model, inputs)
         return inputs + self._controls.of(ALONE) + self._states.initial()
+
+    def end(self, is_lost: Callable[[int | str], bool]) -> None:
+        """End the sequences whose ids are lost; requests that have entered still run."""
+        for sequence in list(self._table):
+            if not is_lost(sequence.id):
+                continue
+            sequence.ended = True
+            if not sequence.inside:
+                self._table.over(sequence)
+        self._advance_soon()
 
     async def drain(self) -> None:
         """Wait until nothing waits or runs. From now on batches do not wait to fill, and a sequence ends with

@@ -333,7 +333,7 @@ class Upstream:
 
     async def _call(self, operation: Operation, context: Context | None) -> UpstreamCall[Any, Any]:
         if not self.pool.watched:
-            await self.pool.watch(self.name, self._probe)
+            await self.pool.watch(self.name, self.probe)
         if self._flavors and operation in FLAVORED:
             await self._find_flavor(context)
         call = self._calls.get(operation)
@@ -400,7 +400,7 @@ class Upstream:
         self.stream_passthrough = None if stream is None else stream.stream_passthrough
 
     @cached_property
-    def _probe(self) -> Probe | None:
+    def probe(self) -> Probe | None:
         """Requests whether a server is ready, or alive if its dialect has only that."""
         call = self._calls.get(Operation.READY) or self._calls.get(Operation.LIVE)
         if call is None:

@@ -6,23 +6,20 @@ from __future__ import annotations
 import itertools
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
-import tritonclient.http as triton_http
-from tritonclient.utils import InferenceServerException
 
 from interlingua.schemas import Datatype
 from tests.e2e.daemon import Daemon
+from tests.e2e.sequence_clients import Ask, Refusal, answer_of, clients_of, input_of, options_of
 from tests.runtime.onnx_models import node, value, write
 from tests.standins.trtis_client import TrtisError
 from tests.standins.trtis_grpc_client import TrtisGrpc
-from tests.standins.trtis_http_client import TrtisHttp
 
 STATE = 'state { input_name: "sum" output_name: "next" data_type: TYPE_INT32 dims: 1 }'
 ONNX = {
@@ -77,77 +74,6 @@ ensemble_scheduling { step { model_name: "direct" model_version: -1
 """
 """An ensemble without a batch dimension around a model of sequences with one, as NVIDIA's
 ``sequence_*_nobatch_*`` are."""
-
-
-@dataclass(frozen=True)
-class Refusal(Exception):
-    """What a server said, whatever the protocol."""
-
-    code: str
-    message: str
-
-
-Ask = Callable[..., list[int]]
-"""Asks a model with a value, the id of a sequence, and flags, "s" for its start and "e" for its end; in a thread
-of its own."""
-
-
-def _options(identity: int | str, flags: str) -> dict[str, Any]:
-    return {"sequence_id": identity, "sequence_start": "s" in flags, "sequence_end": "e" in flags}
-
-
-def _answer(result: Any) -> list[int]:
-    return [int(number) for number in result.as_numpy("OUT").ravel()]
-
-
-def _input(package: Any, number: int, rows: int) -> Any:
-    tensor = package.InferInput("IN", [rows, 1], "INT32")
-    tensor.set_data_from_numpy(np.full((rows, 1), number, np.int32))
-    return tensor
-
-
-def _oip(package: Any, address: str) -> Ask:
-    def ask(model: str, number: int, identity: int | str, flags: str = "", rows: int = 1) -> list[int]:
-        with package.InferenceServerClient(address) as client:
-            try:
-                return _answer(
-                    client.infer(model, [_input(package, number, rows)], **_options(identity, flags))
-                )
-            except InferenceServerException as error:
-                raise Refusal(str(error.status()), error.message()) from error
-
-    return ask
-
-
-def _stream(address: str) -> Ask:
-    def ask(model: str, number: int, identity: int | str, flags: str = "", rows: int = 1) -> list[int]:
-        answers: queue.Queue[Any] = queue.Queue()
-        with triton_grpc.InferenceServerClient(address) as client:
-            client.start_stream(lambda result, error: answers.put((result, error)))
-            client.async_stream_infer(model, [_input(triton_grpc, number, rows)], **_options(identity, flags))
-            result, error = answers.get(timeout=60)
-            client.stop_stream()
-        if error is not None:
-            raise Refusal("in the stream", error.message()) from error
-        return _answer(result)
-
-    return ask
-
-
-def _v1(kind: Any, address: str) -> Ask:
-    def ask(model: str, number: int, identity: int, flags: str = "", rows: int = 1) -> list[int]:
-        client = kind(address)
-        shape = (1,) if model == "nobatch" else (rows, 1)
-        fields = {"correlation_id": identity, "flags": ("s" in flags) + 2 * ("e" in flags)}
-        try:
-            answer = client.infer(model, {"IN": np.full(shape, number, np.int32)}, ["OUT"], **fields)
-        except TrtisError as error:
-            raise Refusal(error.code, error.message) from error
-        finally:
-            client.close()
-        return [int(number) for number in answer.outputs["OUT"].ravel()]
-
-    return ask
 
 
 INVALID = {
@@ -209,13 +135,7 @@ def grpc(addresses: list[str]) -> str:
 @pytest.fixture
 def clients(addresses: list[str]) -> dict[str, Ask]:
     http, grpc = addresses
-    return {
-        "oip over http": _oip(triton_http, http),
-        "oip over grpc": _oip(triton_grpc, grpc),
-        "oip in a stream": _stream(grpc),
-        "v1 over http": _v1(TrtisHttp, http),
-        "v1 over grpc": _v1(TrtisGrpc, grpc),
-    }
+    return clients_of(http, grpc)
 
 
 @pytest.fixture(params=list(INVALID))
@@ -362,11 +282,11 @@ def test_sequences_in_one_stream(grpc: str, model: str) -> None:
     with triton_grpc.InferenceServerClient(grpc) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
         for identity, number, flags in STEPS:
-            tensors = [_input(triton_grpc, number, 1)]
-            client.async_stream_infer(model, tensors, **_options(base + identity, flags))
+            tensors = [input_of(triton_grpc, number, 1)]
+            client.async_stream_infer(model, tensors, **options_of(base + identity, flags))
         found = [answers.get(timeout=60) for _ in STEPS]
         client.stop_stream()
-    sums = [None if error is not None else _answer(result)[0] for result, error in found]
+    sums = [None if error is not None else answer_of(result)[0] for result, error in found]
     assert sorted(map(str, sums)) == sorted(map(str, SUMS))
     (refused,) = [error.message() for _, error in found if error is not None]
     assert "must specify the START flag" in refused

@@ -18,6 +18,7 @@ from interlingua.translator.config.cycles import endless
 from interlingua.translator.config.document import ConfigError, Problem
 from interlingua.translator.config.identities import unknown_users
 from interlingua.translator.config.options import Config
+from interlingua.translator.config.peer_listener import peer_errors
 from interlingua.translator.config.schema import schema, section_at
 
 _log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ def _validated(read: ComposedFile, installation: Installation | None) -> Config:
                 if problem.path not in refused:  # the value could not be read at all
                     problems.append(problem)
     else:
-        found = (*collisions(config), *endless(config), *unknown_users(config))
+        found = (*collisions(config), *endless(config), *unknown_users(config), *peer_errors(config))
         problems += [read.problem(path, text) for path, text in found]
     if problems:
         raise read.error(problems)

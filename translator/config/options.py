@@ -28,6 +28,7 @@ from interlingua.translator.config.callers import PermittedCaller, ProxyAddress
 from interlingua.translator.config.cors import CorsOptions
 from interlingua.translator.config.headers import HeaderPattern
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
+from interlingua.translator.config.peers import PeersOptions
 from interlingua.translator.config.references import (
     KnownDialect,
     KnownModel,
@@ -312,3 +313,5 @@ class Config(Section):
     include: tuple[Text, ...] = ()
     """Further files of the configuration; a relative path starts at the folder of the including file. Lists
     append, mappings merge, and any other key may be in one file only."""
+    peers: PeersOptions | None = None
+    """The daemons that share sequences with this one. The default is none."""

@@ -53,7 +53,10 @@ def _unix_path(value: str) -> str:
 
 
 def _url(value: str, info: ValidationInfo) -> str:
-    transport = info.data.get("transport", "")
+    return _server_url(value, info.data.get("transport", ""))
+
+
+def _server_url(value: str, transport: str) -> str:
     path = members_path(value)
     if path is None:
         parse_url(value, transport)
@@ -105,6 +108,8 @@ KnownBackend = Annotated[str, _known("backend", lambda context: context.installa
 UnixPath = Annotated[str, AfterValidator(_unix_path)]
 UpstreamUrl = Annotated[str, AfterValidator(_url)]
 """The URL of a server, in a form of the entry's transport, or a file of servers."""
+PeerUrl = Annotated[str, AfterValidator(lambda value: _server_url(value, "grpc"))]
+"""The same, over grpc."""
 ExistingPath = Annotated[str, AfterValidator(_existing)]
 Folder = Annotated[str, AfterValidator(_folder)]
 KnownDatatype = Annotated[Datatype, BeforeValidator(_datatype)]

@@ -166,7 +166,7 @@ class ModelSuccession:
             poller = Poller(self.catalog, secs)
             if poller.is_needed:
                 poller.start()
-        return Models(self.catalog, self.upstreams, poller, self.before.cache)
+        return Models(self.catalog, self.upstreams, poller, self.before.cache, self.before.peers)
 
     @property
     def leaving(self) -> list[Upstream]:

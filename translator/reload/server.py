@@ -135,7 +135,7 @@ def _configure(service: Service, config: Config, before: Config, traffic: Traffi
     """Give ``service`` the options of ``config``. What clients have set stays, except for a level of the log
     that the configuration changes."""
     server, memory = config.server, config.server.shared_memory
-    service.router = router_of(config, service.catalog, traffic.routes)
+    service.router = router_of(config, service.catalog, traffic.routes, service.router.peers)
     service.metadata = metadata_of(config)
     service.id, service.offline_scope = server.id, server.offline_scope
     service.strict_readiness, service.ready_when_empty = server.strict_readiness, server.ready_when_empty

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from interlingua.protocols.dialect import Binding, Opened
+from interlingua.runtime.peers.peers import Peers
 from interlingua.runtime.shared_memory import Placement, is_used
 from interlingua.runtime.target import PassedMessage, Target
 from interlingua.schemas import (
@@ -68,7 +69,8 @@ class Dispatch:
     by the routes ``candidates``. Every method raises ``InferenceError``.
 
     ``place`` is called for requests that use shared memory, ``limits`` are on decoding. ``parameters`` are
-    added to those of the request.
+    added to those of the request. ``forwarded``: a peer has chosen the model, and this daemon as the owner of
+    the sequence.
     """
 
     router: Router
@@ -80,6 +82,7 @@ class Dispatch:
     place: Place
     limits: DecodingLimits
     parameters: Mapping[str, str] | None = None
+    forwarded: bool = False
     _decoded: Decoded | None = None
     _copy: PassedCopy | None = None
     # from pass_through to plan: the model that a split has drawn, the route that has fallen back
@@ -278,14 +281,32 @@ class Dispatch:
             decoded = await self._decoded_with(renewed)
         if self.opened.count is not None:
             self.opened.count()
+        peers = self.router.peers
+        if peers is not None and decoded.request.sequence is not None:
+            target = self._owner(peers, route, model, target, decoded.request)
         if route is not None and route.datatypes:
             upstream = self.router.upstream_bindings.get(model)
             route.convert(decoded.request, decoded.signature, self.binding, upstream)
         return DispatchPlan(route, model, target, *decoded, None if route is None else route.mirror)
 
     def _target(self, route: Route, model: str) -> Target:
-        target = self.router.target(model, self.key.version)
+        return self._view(route, self.router.target(model, self.key.version))
+
+    def _view(self, route: Route, target: Target) -> Target:
         return target if route.names.plain else route.view(target, self.key.model)
+
+    def _owner(
+        self, peers: Peers, route: Route | None, model: str, target: Target, request: InferRequest
+    ) -> Target:
+        """``target``, or the same model at the owner of the sequence of ``request``. The servers of upstreams
+        have the sequences of their models."""
+        local = self.router.target(model, self.key.version)
+        if local.upstream is not None:
+            return target
+        found = peers.target(local, request, self.forwarded)
+        if found is local:
+            return target
+        return found if route is None else self._view(route, found)
 
     async def _signature(self, route: Route, model: str) -> Signature:
         return await route.timed_signature(self._target(route, model), self.context, self.key.version)

@@ -164,9 +164,9 @@ async def _ready(request: OperationRequest) -> Readiness:
     if not service.strict_readiness:
         return Readiness(True)
     state = await service.catalog.readiness(service.required | service.catalog.requested_models)
-    if state.ready and service.catalog.is_empty and not service.ready_when_empty:
-        return Readiness(False, "the server has no model")
-    return state
+    empty = service.catalog.is_empty and not service.ready_when_empty
+    reason = service.router.doubt or ("the server has no model" if empty else "")
+    return Readiness(False, reason) if state.ready and reason else state
 
 
 async def _model_ready(request: OperationRequest) -> Readiness:

@@ -39,7 +39,8 @@ class Pipeline:
     ``brpc/http`` and ``brpc/grpc`` for the bindings that bRPC multiplexes on its port. ``request_metrics``
     count requests by dialect, with ``by_transport`` by the names of ``bindings``, of which there are several
     for a dialect, and, with ``timed``, their durations; ``load`` is what the listener carries; ``clients``
-    counts those of clients with an identity; ``cors`` is for pages of other origins.
+    counts those of clients with an identity; ``cors`` is for pages of other origins;
+    ``serves_peers``: peers may forward requests to it.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Pipeline:
         clients: Clients | None = None,
         cors: CorsPolicy | None = None,
         max_response_bytes: int | None = None,
+        serves_peers: bool = False,
     ) -> None:
         self.service = service
         self.authorization = authorization or Authorization(listener)
@@ -77,6 +79,7 @@ class Pipeline:
             self.authorization,
             limits,
             Clients() if clients is None else clients,
+            serves_peers,
         )
         over: defaultdict[str, list[Binding]] = defaultdict(list)
         for binding in bindings:

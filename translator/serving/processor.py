@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Binding, Opened
+from interlingua.runtime.peers.peers import FORWARDED
 from interlingua.runtime.shared_memory import Placement
 from interlingua.schemas import (
     Context,
@@ -45,7 +46,7 @@ from interlingua.translator.serving.routing.conditions import RouteKey
 T = TypeVar("T")
 
 _WATCH_SECS = 5.0
-"""The interval between looks at a watched operation, if an upstream can change without an event."""
+"""The interval between looks at a watched operation, if an upstream or a peer can change without an event."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +59,8 @@ class RequestProcessor:
     parameters of inference requests. ``authorization`` permits operations to callers;
     ``restricts_inference``: it does so for inference too, which by default needs no check. ``limits`` are on
     the decoding of a message. ``clients`` counts the requests of those with an identity;
-    ``authenticates``: requests may have credentials.
+    ``authenticates``: requests may have credentials. ``serves_peers``: peers may forward requests to the
+    listener.
     """
 
     service: Service
@@ -68,6 +70,7 @@ class RequestProcessor:
     authorization: Authorization = field(default_factory=Authorization)
     limits: DecodingLimits = DEFAULT_LIMITS
     clients: Clients = field(default_factory=Clients)
+    serves_peers: bool = False
     restricts_inference: bool = field(init=False)
     authenticates: bool = field(init=False)
 
@@ -82,6 +85,7 @@ class RequestProcessor:
         self.authorization = successor.authorization
         self.restricts_inference = successor.restricts_inference
         self.authenticates = successor.authenticates
+        self.serves_peers = successor.serves_peers
 
     async def perform(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
         """Carry out the operation of ``opened`` and encode the result. Raises ``InferenceError``."""
@@ -215,6 +219,7 @@ class RequestProcessor:
     ) -> AsyncGenerator[StreamItem[Any], None]:
         """The answer to a watched operation, now and after every change. Raises ``InferenceError``."""
         service, catalog = self.service, self.service.catalog
+        eventful = catalog.reports_all_changes and service.router.peers is None
         sent, leaving = None, False
         while not leaving:
             # read before the answer, so that the last answer includes it
@@ -226,7 +231,7 @@ class RequestProcessor:
                 yield answer, False
                 sent = answer
             if not leaving:
-                await catalog.changes.since(count, None if catalog.reports_all_changes else _WATCH_SECS)
+                await catalog.changes.since(count, None if eventful else _WATCH_SECS)
 
     async def _answer(self, dispatch: Dispatch) -> Any:
         """The answer of the first plan whose target accepts the request."""
@@ -301,9 +306,12 @@ class RequestProcessor:
         key = RouteKey(model, binding.dialect, self.listener, opened.version, context.headers)
         chosen = self.header_parameters
         parameters = None if chosen is None else chosen.of(context.headers)
-        candidates = router.candidates(key) if router.routes else ()
+        # the routes of the peer have chosen the model
+        forwarded = self.serves_peers and FORWARDED in context.headers
+        candidates = router.candidates(key) if router.routes and not forwarded else ()
+        place, limits = self._place, self.limits
         return Dispatch(
-            router, opened, binding, key, candidates, context, self._place, self.limits, parameters
+            router, opened, binding, key, candidates, context, place, limits, parameters, forwarded
         )
 
     def _observe(self, dispatch: Dispatch, plan: DispatchPlan) -> Observation | None:

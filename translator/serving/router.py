@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from interlingua.protocols.dialect import Binding
+from interlingua.runtime.peers.peers import Peers
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.known_models import KnownModels
 from interlingua.runtime.target import Target
@@ -18,16 +19,18 @@ _KEPT_NAMES = 1024
 class Router:
     """Models by the names that clients use, and ``routes`` before them. A plain mapping is a fixed catalog.
     ``upstream_bindings`` has the binding of every
-    upstream model."""
+    upstream model. ``peers`` share the sequences of local models."""
 
     def __init__(
         self,
         models: KnownModels | Mapping[str, Target],
         routes: Sequence[Route] = (),
         upstream_bindings: Mapping[str, Binding] | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self.catalog = models if isinstance(models, KnownModels) else ModelCatalog(models)
         self.models = self.catalog.models
+        self.peers = peers
         self.routes = tuple(routes)
         for number, route in enumerate(self.routes, 1):
             route.number = number
@@ -35,6 +38,11 @@ class Router:
         self._stated = {route.when.literal: route for route in reversed(self.routes) if route.when.literal}
         self._joined: dict[ModelRef, Target] = {}
         self._named: dict[str, tuple[Route, ...]] = {}
+
+    @property
+    def doubt(self) -> str:
+        """Why no owner of a sequence is certain now; empty if they are."""
+        return "" if self.peers is None else self.peers.owners.doubt
 
     def candidates(self, key: RouteKey) -> list[Route]:
         """The routes that match ``key``, up to the first without conditions on parameters. If none accepts

@@ -165,7 +165,7 @@ class RuntimeSuccession:
         self._freeing += self.models.finish()
         now = await self.models.succeed(self.running.config)
         catalog = self.running.models.catalog
-        self.running.models = Models(catalog, now.upstreams, now.poller, now.cache)
+        self.running.models = Models(catalog, now.upstreams, now.poller, now.cache, now.peers)
         self.running.config = self.config
         await self.hub.settle()
 

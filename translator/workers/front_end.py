@@ -22,6 +22,7 @@ from interlingua.translator.assembly import Assembly, Models, assemble_around
 from interlingua.translator.dashboard.trial import Trial, run
 from interlingua.translator.listening import listening_of, stopped
 from interlingua.translator.mirror.shared import MirrorSlots, SharedMirrors
+from interlingua.translator.peering.build import peers_of
 from interlingua.translator.reload.server import RunningServer, ServerSuccession
 from interlingua.translator.serving.changes import StateChange, repeat
 from interlingua.translator.serving.totals import COUNTS
@@ -61,7 +62,7 @@ async def _run(supervisor: Child) -> None:
     await connected.wait()
     mirrors = SharedMirrors(descriptors, order.number)
     try:
-        models = Models(catalog, servers)
+        models = Models(catalog, servers, peers=peers_of(order.config, catalog.models))
         assembly = assemble_around(order.config, models, MirrorSlots(mirrors, order.mirrors))
     except OSError as error:
         supervisor.send("failed", str(error))
@@ -73,7 +74,7 @@ async def _run(supervisor: Child) -> None:
     service.traces.divide(order.number, order.front_ends)
     front_end = _FrontEnd(supervisor, order, limits, assembly, mirrors)
     try:
-        await asyncio.gather(*(each.start() for each in assembly.mirrors))
+        await assembly.start()
         await front_end.serve()
     finally:
         await front_end.reloads.close()

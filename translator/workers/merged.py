@@ -27,7 +27,9 @@ _LARGEST = frozenset(
         "nv_cpu_utilization",
     }
 )
-_SMALLEST = frozenset({"interlingua_online", "interlingua_upstream_server_in_use"})
+_SMALLEST = frozenset(
+    {"interlingua_online", "interlingua_peers_settled", "interlingua_upstream_server_in_use"}
+)
 _OF_A_PROCESS = "process_"
 
 

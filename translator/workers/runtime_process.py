@@ -53,6 +53,8 @@ async def _run(supervisor: Child) -> None:
     running, reloads = RunningModels(found, config), None
     try:
         await found.catalog.warm_up()
+        if found.peers is not None:
+            await found.peers.start()
         if found.poller is not None and found.poller.is_needed:
             found.poller.start()
         supervisor.handle("channel", lambda _, descriptors: hub.connect(Ends(*descriptors)))

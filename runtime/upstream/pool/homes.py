@@ -45,6 +45,10 @@ class Homes:
             if len(self._elsewhere) > _KEPT:
                 self._elsewhere.popitem(last=False)
 
+    def first(self, identity: int | str, members: Sequence[Member]) -> list[Member]:
+        """``members`` for a sequence that begins, the best first."""
+        return sorted(in_order(identity, members), key=lambda member: member.rating)
+
     def find(self, key: Key, members: Sequence[Member]) -> Member | None:
         """The server among ``members`` with the state of a sequence; None if it is gone."""
         if not members:
@@ -89,6 +93,11 @@ class Homes:
 
 def in_order(identity: int | str, members: Iterable[Member]) -> list[Member]:
     """``members`` in the sequence's order of preference."""
+    return sorted(members, key=rank(identity))
+
+
+def rank(identity: int | str) -> Callable[[Member], bytes]:
+    """The key of the sequence's order of preference: rendezvous hashing."""
     text = str(identity).encode(errors="surrogatepass")
     # not hash(), which differs from one process to the next
-    return sorted(members, key=lambda member: blake2b(b"%b %b" % (member.url.encode(), text)).digest())
+    return lambda member: blake2b(b"%b %b" % (member.url.encode(), text)).digest()

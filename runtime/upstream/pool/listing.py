@@ -23,6 +23,11 @@ class Listing:
         self._settle()
 
     @property
+    def fault(self) -> str:
+        """Why the file is unreadable now; empty if it is readable."""
+        return self._file.fault
+
+    @property
     def why_empty(self) -> str:
         file = self._file
         reason = f"is unreadable: {file.fault}" if file.fault else "lists no server"

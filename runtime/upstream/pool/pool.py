@@ -17,7 +17,7 @@ from typing import Any
 from interlingua.protocols.wire import BodyRest, ConnectionFailedError
 from interlingua.runtime.upstream.pool import spans
 from interlingua.runtime.upstream.pool.discovery import Discovery
-from interlingua.runtime.upstream.pool.homes import Homes, Key, Publish, in_order
+from interlingua.runtime.upstream.pool.homes import Homes, Key, Publish
 from interlingua.runtime.upstream.pool.member import Member
 from interlingua.runtime.upstream.pool.probes import Probe, Probes
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
@@ -30,7 +30,8 @@ _log = logging.getLogger(__name__)
 
 class Pool:
     """``members`` are the servers of one upstream; ``discovery`` may add and remove some, a file all of them.
-    Without ``probes`` only requests show their health. ``weighted`` chooses if the servers differ."""
+    Without ``probes`` only requests show their health. ``weighted`` chooses if the servers differ, ``homes``
+    for sequences."""
 
     def __init__(
         self,
@@ -38,14 +39,15 @@ class Pool:
         probes: Probes | None = None,
         discovery: Discovery | None = None,
         weighted: Weighted | None = None,
+        homes: Homes | None = None,
     ) -> None:
         self.members = list(members)
         self._probes = probes
-        self._discovery = discovery
+        self.discovery = discovery
         self.watched = self._watching = False
         self._upstream = ""
         self._query: Probe | None = None
-        self.homes = Homes()
+        self.homes = homes or Homes()
         self._server_changed: Callable[[Member], None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._turn = 0
@@ -66,8 +68,8 @@ class Pool:
         if not self._watching:
             self._watching = True
             self._begin(self.members)
-        if self._discovery is not None:
-            await self._discovery.follow(self._change)
+        if self.discovery is not None:
+            await self.discovery.follow(self._change)
         self.watched = True
 
     def _begin(self, members: Several[Member]) -> None:
@@ -151,7 +153,7 @@ class Pool:
         assert sequence is not None, "only a sequence has a home"  # noqa: S101
         key: Key = (request.model, sequence.id)
         if sequence.start:
-            ordered = sorted(in_order(sequence.id, self.members), key=lambda member: member.rating)
+            ordered = self.homes.first(sequence.id, self.members)
             home = next((member for member in ordered if member not in tried), None)
         else:
             home = self.homes.find(key, self.members)
@@ -167,7 +169,7 @@ class Pool:
     @property
     def empty(self) -> str:
         """Why it has no server; empty if it has one."""
-        listing = None if self._discovery is None else self._discovery.listing
+        listing = None if self.discovery is None else self.discovery.listing
         return "" if self.members or listing is None else listing.why_empty
 
     def some(self) -> Several[Member]:
@@ -182,8 +184,8 @@ class Pool:
             await member.idle()
 
     async def close(self) -> None:
-        if self._discovery is not None:
-            await self._discovery.stop()
+        if self.discovery is not None:
+            await self.discovery.stop()
         for leaving in list(self._leaving):
             leaving.cancel()
             await asyncio.wait((leaving,))

@@ -1,0 +1,138 @@
+"""The daemon that owns each sequence: rendezvous hashing over the current list of peers.
+
+Contract: the owner follows from the correlation id and the list alone, so that daemons with one list agree
+without a message. Every daemon has to learn of a change of the list within half of ``settle_secs``. Then no
+two daemons ever run requests of one sequence as its owners. The old owner forgets a sequence as soon as it
+learns of the change; no daemon uses the new owner until ``settle_secs`` after it has learned of it. A daemon
+that cannot confirm its list for as long may have missed a change: it refuses, and forgets all.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from interlingua.runtime.upstream.pool.homes import Homes, Key, Publish, rank
+from interlingua.runtime.upstream.pool.member import Member
+from interlingua.schemas import unavailable
+
+_KEPT = 65536
+"""A limit on remembered owners, because clients choose the ids."""
+
+Identity = int | str
+"""A correlation id."""
+
+IsLost = Callable[[Identity], bool]
+"""Whether a sequence has another owner now."""
+
+_log = logging.getLogger(__name__)
+
+
+class Owners(Homes):
+    """``is_here``: whether a peer is this daemon. ``settle_secs`` is None for a list that never changes.
+    ``lose`` is called when sequences here may have another owner."""
+
+    def __init__(self, settle_secs: float | None, is_here: Callable[[Member], bool]) -> None:
+        super().__init__()
+        self.here: Member | None = None
+        self.lose: Callable[[IsLost], object] | None = None
+        self._is_here = is_here
+        self._settle_secs = settle_secs
+        self._members: Sequence[Member] = ()
+        self._owners: dict[Identity, Member] = {}
+        self._confirmed = -math.inf
+        self._settled = math.inf
+        self._before: list[tuple[float, Sequence[Member]]] = []
+        """Earlier lists, each with the time until which sequences that had another owner by it wait."""
+
+    def owner(self, identity: Identity) -> Member:
+        """Raises UNAVAILABLE if there is none, and while it is not certain."""
+        owner = self._owners.get(identity)
+        if owner is None:
+            if not self._members:
+                raise unavailable("the list of peers is empty")
+            if len(self._owners) >= _KEPT:
+                self._owners.clear()
+            owner = self._owners[identity] = min(self._members, key=rank(identity))
+        if self._settle_secs is not None:
+            self._check(identity, owner, time.monotonic())
+        return owner
+
+    @property
+    def doubt(self) -> str:
+        """Why no owner is certain now; empty if they are."""
+        if self._settle_secs is None:
+            return ""
+        return self._doubt(self._settle_secs, time.monotonic())
+
+    @property
+    def settled(self) -> bool:
+        """Whether the owners of all sequences are certain."""
+        now = time.monotonic()
+        return not self.doubt and all(until <= now for until, _ in self._before)
+
+    def _doubt(self, settle_secs: float, now: float) -> str:
+        if now - self._confirmed > settle_secs:
+            if self._confirmed == -math.inf:
+                return "the peers are not known yet"
+            return f"the list of peers has not been confirmed for {now - self._confirmed:.1f} s"
+        if now < self._settled:
+            return f"the peers settle for another {self._settled - now:.1f} s"
+        return ""
+
+    def _check(self, identity: Identity, owner: Member, now: float) -> None:
+        assert self._settle_secs is not None, "the list changes"  # noqa: S101
+        if doubt := self._doubt(self._settle_secs, now):
+            raise unavailable(doubt)
+        for until, members in self._before:
+            if now < until and min(members, key=rank(identity)).url != owner.url:
+                raise unavailable(
+                    f"sequence '{identity}' moves to another daemon, for another {until - now:.1f} s"
+                )
+
+    def changed(self, members: Sequence[Member]) -> None:
+        """The list is ``members`` from now on."""
+        before, self._members = self._members, tuple(members)
+        self._owners.clear()
+        self.here = next(filter(self._is_here, members), None)
+        if self._settle_secs is not None:
+            now = time.monotonic()
+            recent = [each for each in self._before if each[0] > now]
+            self._before = [*recent, (now + self._settle_secs, before)] if before else recent
+        if self.lose is not None:
+            self.lose(self._is_lost)
+        own = "" if self.here is None else self.here.url
+        _log.info("peers changed", extra={"facts": {"peers": len(members), "here": own}})
+
+    def confirm(self, when: float) -> None:
+        """The list was right at the ``time.monotonic()`` ``when``."""
+        if self._settle_secs is not None and when - self._confirmed > self._settle_secs:
+            if self._confirmed > -math.inf:
+                _log.warning("peers known again", extra={"facts": {"secs": round(when - self._confirmed, 1)}})
+            # changes in between may not have reached the others yet
+            self._settled = when + self._settle_secs
+            if self.lose is not None:
+                self.lose(lambda _: True)
+        self._confirmed = when
+
+    def _is_lost(self, identity: Identity) -> bool:
+        return self.here is None or min(self._members, key=rank(identity)) is not self.here
+
+    # --- as the pool of the peers has it: nothing is remembered of a sequence
+
+    def first(self, identity: Identity, members: Sequence[Member]) -> list[Member]:
+        return [min(members, key=rank(identity))] if members else []
+
+    def find(self, key: Key, members: Sequence[Member]) -> Member | None:
+        return next(iter(self.first(key[1], members)), None)
+
+    def remember(self, key: Key, member: Member, members: Sequence[Member], start: bool) -> None:
+        """The list says it all."""
+
+    def forget(self, key: Key) -> None:
+        """The list says it all."""
+
+    def share(self, publish: Publish) -> None:
+        """Each process has the list."""
