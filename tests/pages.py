@@ -35,7 +35,9 @@ def steps(text: str) -> list[Step]:
 
 def matches(shown: str, printed: str) -> bool:
     """Whether ``printed`` is what a page shows; a line ``...`` of a page takes the place of any lines."""
-    pattern = "".join(r"(.*\n)*?" if line == "..." else re.escape(f"{line}\n") for line in shown.splitlines())
+    pattern = "".join(
+        r"(.*\n)*?" if line.strip() == "..." else re.escape(f"{line}\n") for line in shown.splitlines()
+    )
     return re.fullmatch(pattern, printed.strip("\n") + "\n") is not None
 
 
@@ -85,3 +87,33 @@ def shell(folder: Path, **variables: str) -> Iterator[Shell]:
         yield found
     finally:
         found.end()
+
+
+@dataclass(frozen=True)
+class Example:
+    """A command of a page, and what it shows below it; empty if it shows nothing."""
+
+    command: str
+    printed: str
+
+
+_CONSOLE = re.compile(r"^( *)```(?:console|bash|sh)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def examples(text: str) -> Iterator[Example]:
+    """What a page tells to type: lines after ``$ ``, or every line of a block without any."""
+    for indent, code in _CONSOLE.findall(text):
+        lines = re.sub(r"\\\n\s*", "", re.sub(f"^{indent}", "", code, flags=re.MULTILINE)).splitlines()
+        if not any(line.startswith("$ ") for line in lines):
+            # lines of a log have no command
+            lines = [f"$ {line}" for line in lines if line and not line.startswith("privileged operation")]
+        command, printed = "", list[str]()
+        for line in lines:
+            if line.startswith("$ "):
+                if command:
+                    yield Example(command, "\n".join(printed))
+                command, printed = line[2:].partition("  #")[0].strip(), []
+            else:
+                printed.append(line)
+        if command:
+            yield Example(command, "\n".join(printed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -203,13 +204,15 @@ def test_inside_pytest(served: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_inside_a_suite_of_its_own(served: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["interlingua.translator.conformance.plugin"]\n')
+    page = (ROOT / "docs" / "conformance.md").read_text()
+    loading, tests = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "test_mine.py").write_text(tests)
     with relay(served["http"], wrong_value) as address:
-        (tmp_path / "test_mine.py").write_text(
-            "import pytest\n"
-            "from interlingua.translator.conformance.test_conformance import *\n"
+        port = address.rpartition(":")[2]
+        (tmp_path / "conftest.py").write_text(
+            f"{loading}\nimport pytest, types\n"
             "@pytest.fixture(scope='session')\n"
-            f"def conformance_url():\n    return '{address}'\n"
+            f"def my_server():\n    return types.SimpleNamespace(port={port})\n"
         )
         shown = in_pytest(
             tmp_path,
