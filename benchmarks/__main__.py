@@ -15,10 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import processes
+from benchmarks import processes, progress
 from benchmarks.cases import CASES, CONFIG, Case
 from benchmarks.processes import Load, Server
-from interlingua.translator.progress import StatusLine
 
 ROUNDS = 7
 QUICK_ROUNDS = 3
@@ -95,12 +94,8 @@ def rows(only: str, quick: bool) -> Iterator[Row]:
             kind: running.enter_context(processes.floor(kind))
             for kind in dict.fromkeys(case.floor for case in chosen)
         }
-        line = running.enter_context(StatusLine(sys.stderr))
-        for number, case in enumerate(chosen, 1):
-            line.show(f"{number} of {len(chosen)}: {case.name}")
-            row = measure(case, daemon, bare[case.floor], load, folder, quick)
-            line.clear()
-            yield row
+        for case in progress.each(chosen, lambda case: case.name):
+            yield measure(case, daemon, bare[case.floor], load, folder, quick)
 
 
 def main() -> int:
@@ -118,8 +113,7 @@ def main() -> int:
     sys.stdout.write(line.format("case", "bytes", "daemon us", "bare us", "ratio", "target", ""))
     for row in measured:
         columns = (row.case, row.bytes, row.daemon_us, row.bare_us, row.ratio, f"<= {row.target:g}")
-        sys.stdout.write(line.format(*columns, row.verdict))
-        sys.stdout.flush()
+        progress.say(line.format(*columns, row.verdict))
     sys.stdout.write(
         "\nCPU time per request of the server's processes; bare = aiohttp, grpcio, streams alone.\n"
     )

@@ -16,12 +16,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import peers, processes
+from benchmarks import peers, processes, progress
 from benchmarks.bare_loop import session
 from benchmarks.batched_models import DELAYS_MS, Served, mlserver_models, repository, served
 from benchmarks.cases import CONFIG, OIP_METHOD, http_request
@@ -227,7 +228,7 @@ def main() -> int:
     arguments = parser.parse_args()
     rows: list[Row] = []
     verdicts: list[Verdict] = []
-    show: Callable[[str], object] = (lambda _: None) if arguments.json else _say
+    show: Callable[[str], object] = (lambda _: None) if arguments.json else progress.say
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         models = [model for model in served(folder) if arguments.only in model.name]
@@ -237,17 +238,20 @@ def main() -> int:
         show(_HEAD)
         for model in models:
             question = Question(model, folder)
-            for transport in ("grpc", "http"):
-                for count in CLIENTS:
-                    for row in measure(question, clients, found, transport, count, arguments.quick):
-                        rows.append(row)
-                        show(_LINE.format(*asdict(row).values()))
+            cases = progress.each(
+                product(("grpc", "http"), CLIENTS),
+                lambda case, name=model.name: f"{name} over {case[0]}, {case[1]} clients",
+            )
+            for transport, count in cases:
+                for row in measure(question, clients, found, transport, count, arguments.quick):
+                    rows.append(row)
+                    show(_LINE.format(*asdict(row).values()))
             if model.name == "resnet":
                 verdicts.append(against_loop(question, clients, found[0], arguments.quick))
     verdicts += against_peers(rows)
     if arguments.json:
         told = [{**asdict(verdict), "met": verdict.met} for verdict in verdicts]
-        _say(json.dumps({"rows": [asdict(row) for row in rows], "targets": told}, indent=2) + "\n")
+        progress.say(json.dumps({"rows": [asdict(row) for row in rows], "targets": told}, indent=2) + "\n")
     for verdict in verdicts:
         sign = "<=" if verdict.at_most else ">="
         outcome = "ok" if verdict.met else "missed"
@@ -258,11 +262,6 @@ def main() -> int:
 
 def _load() -> str:
     return " ".join(f"{each:.1f}" for each in os.getloadavg())
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

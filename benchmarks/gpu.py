@@ -23,7 +23,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-from benchmarks import processes
+from benchmarks import processes, progress
 from benchmarks.batched_models import Served, config, served
 from benchmarks.cases import CONFIG, http_request
 from benchmarks.copies import copies_of
@@ -228,7 +228,7 @@ def rows(folder: Path, chosen: Sequence[Setup], quick: bool) -> Iterator[Row]:
     with ExitStack() as running:
         server = running.enter_context(processes.daemon(folder, _config(folder)))
         clients = running.enter_context(processes.clients())
-        for setup in chosen:
+        for setup in progress.each(chosen, lambda setup: setup.name):
             model = setup.model
             with processes.bare_loop(setup.engine, setup.device, model.file, *model.input) as loop:
                 for batch in QUICK_BATCHES if quick else BATCHES:
@@ -250,15 +250,17 @@ def main() -> int:
         folder = Path(temporary)
         chosen = [setup for setup in setups(folder, found) if arguments.only in setup.name]
         if not arguments.json:
-            _say("".join(f"{line}\n" for line in skipped) + _LINE.format(*_COLUMNS))
+            progress.say("".join(f"{line}\n" for line in skipped) + _LINE.format(*_COLUMNS))
         for row in rows(folder, chosen, arguments.quick):
             measured.append(row)
             if not arguments.json:
                 told = asdict(row)
                 told["busy"] = None if row.busy is None else f"{row.busy:.0%}"
-                _say(_LINE.format(*("" if each is None else each for each in told.values())))
+                progress.say(_LINE.format(*("" if each is None else each for each in told.values())))
     if arguments.json:
-        _say(json.dumps({"skipped": skipped, "rows": [asdict(row) for row in measured]}, indent=2) + "\n")
+        progress.say(
+            json.dumps({"skipped": skipped, "rows": [asdict(row) for row in measured]}, indent=2) + "\n"
+        )
     return 0
 
 
@@ -266,11 +268,6 @@ _COLUMNS = (
     "model", "engine", "device", "dialect", "over", "batch", "rows/s", "bare", "ratio", "GPU busy", "copies"
 )  # fmt: skip
 _LINE = "{:7} {:12} {:6} {:10} {:5} {:>5} {:>10} {:>10} {:>6} {:>8} {:>6}\n"
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from typing import Any
 
 import orjson
 
-from benchmarks import processes
+from benchmarks import processes, progress
 from benchmarks.batched_models import Served, repository, served
 from benchmarks.cases import http_request
 from interlingua.protocols.registry import DIALECTS
@@ -185,7 +185,7 @@ def measure(bench: Bench, blocks: int, secs: float) -> Found:
     medians: dict[str, list[float]] = {_PLAIN: [], _MIRRORED: []}
     cpu: dict[str, list[float]] = {_PLAIN: [], _MIRRORED: []}
     count = 0
-    for number in range(-1, blocks):
+    for number in progress.each(range(-1, blocks), lambda number: "pairs of blocks"):
         names = [_PLAIN, _MIRRORED]
         chance.shuffle(names)
         for name in names:

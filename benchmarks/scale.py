@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import processes
+from benchmarks import processes, progress
 from benchmarks.processes import Server
 
 _SPEC = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
@@ -135,7 +135,8 @@ def main() -> int:
     parser.add_argument("--models", type=int, default=1000)
     parser.add_argument("--connections", type=int, default=5000)
     options = parser.parse_args()
-    rows = [measured(workers, options.models, options.connections) for workers in (0, 2)]
+    counts = progress.each((0, 2), lambda workers: f"{workers} front ends")
+    rows = [measured(workers, options.models, options.connections) for workers in counts]
     print(table(rows, options.models, options.connections))
     return 0
 

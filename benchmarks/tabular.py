@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
-from benchmarks import peers, processes
+from benchmarks import peers, processes, progress
 from benchmarks.cases import CONFIG, OIP_METHOD, http_request
 from benchmarks.processes import Clients, Server
 from interlingua.protocols.registry import DIALECTS
@@ -155,21 +156,21 @@ def measure(
 ) -> Iterator[Row]:
     """Every server over each transport, with and without batches, in turns, so that a neighbour hits all."""
     turns, secs = _QUICK_TURNS if quick else _TURNS
-    for batches in (False, True):
-        for transport in ("http", "grpc"):
-            found: dict[str, list[tuple[float, ...]]] = {}
-            for _ in range(turns):
-                for name, server in servers.items():
-                    order = question.order(server, transport, _named(model, batches))
-                    question.check(transport, clients.connect({**order, "secs": secs}))
-                    before = server.cpu_secs()
-                    done = clients.go()
-                    cpu = (server.cpu_secs() - before) / done["count"] * 1e6
-                    figures = (done["count"] / done["secs"], cpu, done["p50_ms"], done["p99_ms"])
-                    found.setdefault(name, []).append(figures)
-            for name, each in found.items():
-                medians = [round(statistics.median(column), 1) for column in zip(*each, strict=True)]
-                yield Row(model, batches, transport, name, *medians)
+    cases = product((False, True), ("http", "grpc"))
+    for batches, transport in progress.each(cases, lambda case: f"{_named(model, case[0])} over {case[1]}"):
+        found: dict[str, list[tuple[float, ...]]] = {}
+        for _ in range(turns):
+            for name, server in servers.items():
+                order = question.order(server, transport, _named(model, batches))
+                question.check(transport, clients.connect({**order, "secs": secs}))
+                before = server.cpu_secs()
+                done = clients.go()
+                cpu = (server.cpu_secs() - before) / done["count"] * 1e6
+                figures = (done["count"] / done["secs"], cpu, done["p50_ms"], done["p99_ms"])
+                found.setdefault(name, []).append(figures)
+        for name, each in found.items():
+            medians = [round(statistics.median(column), 1) for column in zip(*each, strict=True)]
+            yield Row(model, batches, transport, name, *medians)
 
 
 def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
@@ -191,7 +192,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object in place of tables")
     parser.add_argument("--only", default="", metavar="MODEL", help="svm, logistic or forest alone")
     arguments = parser.parse_args()
-    show: Callable[[str], object] = (lambda _: None) if arguments.json else _say
+    show: Callable[[str], object] = (lambda _: None) if arguments.json else progress.say
     rows: list[Row] = []
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
@@ -216,7 +217,7 @@ def main() -> int:
     found = list(verdicts(rows))
     if arguments.json:
         told = [{**asdict(verdict), "met": verdict.met} for verdict in found]
-        _say(json.dumps({"rows": [asdict(row) for row in rows], "targets": told}, indent=2) + "\n")
+        progress.say(json.dumps({"rows": [asdict(row) for row in rows], "targets": told}, indent=2) + "\n")
     for verdict in found:
         sign = "<=" if verdict.at_most else ">="
         outcome = "ok" if verdict.met else "missed"
@@ -231,11 +232,6 @@ def _named(model: str, batches: bool) -> str:
 
 def _load() -> str:
     return " ".join(f"{each:.1f}" for each in os.getloadavg())
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from benchmarks import processes
+from benchmarks import processes, progress
 from benchmarks.cases import CASES, CONFIG, MODEL, Case, http_request, tfserving_grpc
 from benchmarks.load import connected
 from benchmarks.processes import Load, Server
@@ -101,7 +101,7 @@ def measure(rows: Sequence[Row], rounds: int, count: int) -> list[tuple[Row, flo
         if any(row.peer for row in rows):
             kserve = running.enter_context(processes.peer("benchmarks.kserve_rows", "http"))
             _wait_for(kserve.addresses["http"])
-        for row in rows:
+        for row in progress.each(rows, lambda row: row.case.name):
             other = kserve if row.peer and kserve is not None else ours
             for case, server in ((row.case, ours), (row.other, other)):
                 _cost(case, server, load, folder, count // 4 + 3)

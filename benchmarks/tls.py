@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks import processes
+from benchmarks import processes, progress
 from benchmarks.bridging.requests import Request, request
 from benchmarks.bridging.traffic import Traffic
 from benchmarks.cases import CONFIG
@@ -69,7 +69,7 @@ def main() -> int:
             folder.mkdir()
             server = stack.enter_context(processes.daemon(folder, _config(tls is not None)))
             servers.append((server, Traffic(folder, tls)))
-        for transport, size, count in _ROWS:
+        for transport, size, count in progress.each(_ROWS, lambda row: f"OIP {row[0]}, {row[1]:,} B"):
             asked = request("oip", transport, size)
             turns = [
                 [traffic.cost_us(server, asked, max(32, count // share)) for server, traffic in servers]
@@ -92,7 +92,7 @@ def main() -> int:
 def _print(name: str, turns: list[list[float]]) -> None:
     plain, tls = (statistics.median(costs) for costs in zip(*turns, strict=True))
     ratio = statistics.median(with_tls / without for without, with_tls in turns)
-    print(f"| {name} | {plain:.0f} | {tls:.0f} | {ratio:.2f} |", flush=True)
+    progress.say(f"| {name} | {plain:.0f} | {tls:.0f} | {ratio:.2f} |\n")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from benchmarks import processes
+from benchmarks import processes, progress
 from benchmarks.bridging.requests import request
 from benchmarks.bridging.traffic import Traffic
 from benchmarks.cases import CONFIG
@@ -76,7 +76,7 @@ def main() -> int:
             folder.mkdir()
             server = stack.enter_context(processes.daemon(folder, _config(url, share)))
             servers.append((server, Traffic(folder)))
-        for transport in ("http", "grpc"):
+        for transport in progress.each(("http", "grpc"), lambda transport: f"OIP {transport}"):
             asked = request("oip", transport, 64)
             turns = [
                 [traffic.cost_us(server, asked, count) for server, traffic in servers] for _ in range(rounds)
@@ -84,7 +84,7 @@ def main() -> int:
             costs = [statistics.median(each) for each in zip(*turns, strict=True)]
             ratio = statistics.median(turn[2] / turn[0] for turn in turns)
             shown = " | ".join(f"{cost:.0f}" for cost in costs)
-            print(f"| OIP {transport}, 64 B | {shown} | {ratio:.2f} |", flush=True)
+            progress.say(f"| OIP {transport}, 64 B | {shown} | {ratio:.2f} |\n")
     return 0
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import processes
+from benchmarks import processes, progress
 from benchmarks.cases import CASES, CONFIG, MODEL, Case
 from benchmarks.processes import Server
 
@@ -114,7 +114,7 @@ def measure(row: Row, workers: int, rounds: int, folder: Path, there: Server) ->
         f"{statistics.median(several.cpu_us):,.0f}",
         f"{slower:.2f}",
     ]
-    print(f"| {' | '.join(cells)} |", flush=True)
+    progress.say(f"| {' | '.join(cells)} |\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -138,9 +138,9 @@ def main(arguments: list[str] | None = None) -> int:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         (folder / "there").mkdir()
         there = running.enter_context(processes.daemon(folder / "there", CONFIG))
-        for row in ROWS:
-            if not chosen.only or any(text in row.name for text in chosen.only):
-                measure(row, chosen.workers, _QUICK_ROUNDS if chosen.quick else _ROUNDS, folder, there)
+        rows = [row for row in ROWS if not chosen.only or any(text in row.name for text in chosen.only)]
+        for row in progress.each(rows, lambda row: row.name):
+            measure(row, chosen.workers, _QUICK_ROUNDS if chosen.quick else _ROUNDS, folder, there)
     return 0
 
 

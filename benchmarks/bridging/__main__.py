@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks import progress
 from benchmarks.bridging import memory, rate
 from benchmarks.bridging.figures import Figure
 from benchmarks.bridging.servers import Servers
@@ -36,7 +37,7 @@ def results(rows: list[Row], figures: list[str], quick: bool) -> Iterator[Found 
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         servers, traffic = Servers(folder, running), Traffic(folder)
-        for row in rows:
+        for row in progress.each(rows, lambda row: row.title):
             yield from measure(row, servers, traffic, quick)
         if memory.NAME in figures:
             yield from memory.measure(servers, folder, quick)
@@ -69,8 +70,7 @@ def main() -> int:
         return 0
     sys.stdout.write(_LINE.format("row", "us", "beside", "us", "ratio", "target", ""))
     for each in measured:
-        sys.stdout.write(_line(each) if isinstance(each, Found) else f"{each}\n")
-        sys.stdout.flush()
+        progress.say(_line(each) if isinstance(each, Found) else f"{each}\n")
     sys.stdout.write(
         f"\nCPU time per request of the server's processes, {IN_FLIGHT} requests in flight; "
         f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after; {BUILDS[is_compiled()]}.\n"

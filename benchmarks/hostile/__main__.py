@@ -9,6 +9,7 @@ import platform
 import sys
 from collections.abc import Iterator
 
+from benchmarks import progress
 from benchmarks.hostile import page, servers
 from benchmarks.hostile.attack import Attack
 from benchmarks.hostile.measure import LONG, MAX_RATIO, MAX_WORST_MS, QUICK, Latency, Row, measure
@@ -21,9 +22,9 @@ _LINE = "{:44} {:8} {:>12} {:>14} {:>6} {:>14} {:>11} {:>5}  {}\n"
 
 def rows(attacks: list[Attack], engines: list[str], quick: bool) -> Iterator[Row]:
     """Every row as it is measured."""
-    for attack in attacks:
-        for name in _servers(attack, engines):
-            yield measure(attack, name, QUICK if quick else LONG)
+    cases = [(attack, name) for attack in attacks for name in _servers(attack, engines)]
+    for attack, name in progress.each(cases, lambda case: f"{case[0].name} against {case[1]}"):
+        yield measure(attack, name, QUICK if quick else LONG)
 
 
 def _servers(attack: Attack, engines: list[str]) -> list[str]:
@@ -90,8 +91,7 @@ def _print(measured: Iterator[Row]) -> None:
         )
         verdict = f"over: {', '.join(row.misses)}" if row.misses else "ok"
         memory = f"{row.peak_mib:g} (+{row.grown_mib:g})"
-        sys.stdout.write(_LINE.format(*columns, memory, row.lost, verdict))
-        sys.stdout.flush()
+        progress.say(_LINE.format(*columns, memory, row.lost, verdict))
     sys.stdout.write(
         "\nMedian / worst latency of an inference each 20 ms alone and beside the attack, and of\n"
         f"/health/live beside it; targets: ratio of the medians {MAX_RATIO:g}, worst {MAX_WORST_MS:g} ms.\n"
