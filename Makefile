@@ -4,6 +4,7 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 TRITON ?= .venv-triton
 MLSERVER ?= .venv-mlserver
+RAY ?= .venv-ray
 PERF_ANALYZER ?= .venv-perf
 # parallel test processes: three keep two cores busy, since tests wait as well; tests of one file share a process
 WORKERS ?= 4
@@ -17,13 +18,16 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-browser constraints test-wheel test-deploy test-workers test-torch lint format docs schemas schemas-check sbom audit properties fuzz chaos kills handovers soak bench hostile bench-bridging peers-install peers clean
+.PHONY: help run run-ray test test-browser test-ray test-ray-short bench-ray constraints test-wheel test-deploy test-workers test-torch lint format docs schemas schemas-check sbom audit properties fuzz chaos kills handovers soak bench hostile bench-bridging peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.installed-run ## install and start the daemon on config.example.yaml
 	$(BIN)/interlingua serve -c config.example.yaml
+
+run-ray: $(RAY)/.installed ## install Ray, start a cluster here, and serve examples on it
+	$(RAY)/bin/interlingua serve -c examples/ray.yaml
 
 test: $(VENV)/.installed-dev ## install and run every test without special requirements
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -53,6 +57,15 @@ test-workers: $(VENV)/.installed-dev ## the end-to-end tests with two front ends
 
 test-browser: $(VENV)/.installed-dev ## the dashboard in a real Chromium, if that is installed
 	$(BIN)/python -m pytest -m browser -n 2 tests/browser
+
+test-ray: $(RAY)/.installed ## install Ray and run the tests on a cluster of three nodes here
+	$(RAY)/bin/python -m pytest -m ray tests/ray
+
+test-ray-short: $(RAY)/.installed ## the same with one node and two replicas, without the long ones
+	$(RAY)/bin/python -m pytest -m 'ray and not long' tests/ray
+
+bench-ray: $(RAY)/.installed ## what a request costs on Ray, vs. here and vs. Serve's proxy (BENCH_ARGS=--quick)
+	$(RAY)/bin/python -m benchmarks.ray $(BENCH_ARGS)
 
 test-torch: $(VENV)/.installed-dev ## install PyTorch and run the tests that need it
 	$(PIP) install $(TORCH)
@@ -123,7 +136,7 @@ audit: $(VENV)-release/.installed $(VENV)-audit/.installed ## search advisories 
 	$(VENV)-audit/bin/python scripts/audit.py $(VENV)-release $(AUDIT_ARGS)
 
 clean: ## remove the environments and tool caches
-	rm -rf $(VENV) $(VENV)-compiled $(VENV)-constraints $(VENV)-release $(VENV)-audit sbom.cdx.json $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
+	rm -rf $(VENV) $(RAY) $(VENV)-compiled $(VENV)-constraints $(VENV)-release $(VENV)-audit sbom.cdx.json $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -173,6 +186,12 @@ $(VENV)-compiled/.installed: $(VENV)/.installed-dev setup.py $(shell find -L int
 	$(PIP) --python $(VENV)-compiled install --no-deps $(VENV)-compiled/*.whl
 	printf '%s\n' $(abspath $(VENV))/lib/python3*/site-packages $(CURDIR) > \
 		$$(echo $(VENV)-compiled/lib/python3*/site-packages)/environment.pth
+	@touch $@
+
+$(RAY)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[onnx,images,ray,test]'
 	@touch $@
 
 # The wheel contains Triton 2.51's server binary; it requires the system library libpython3.11 and numpy 1.

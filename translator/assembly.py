@@ -48,6 +48,7 @@ from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.options import Config, ListenerOptions
 from interlingua.translator.config.peer_listener import serves_peers
 from interlingua.translator.config.peers import NAME
+from interlingua.translator.config.ray import RayOptions
 from interlingua.translator.logs import setup as logs
 from interlingua.translator.mirror import Mirror
 from interlingua.translator.mirror.shared import MirrorSlots
@@ -237,7 +238,7 @@ def local_models(config: Config) -> list[tuple[ModelSource, tuple[str | int, ...
     }
     for name, model in config.models.items():
         if model.backend is not None:
-            found[name] = _source(name, model, _limits(config)), ("models", name)
+            found[name] = _source(name, model, _limits(config), config.ray), ("models", name)
         else:
             found.pop(name, None)
     return list(found.values())
@@ -340,11 +341,13 @@ def _repository(options: RepositoryOptions, limits: Limits) -> Repository:
     )
 
 
-def _source(name: str, model: ModelOptions, limits: Limits) -> ModelSource:
+def _source(name: str, model: ModelOptions, limits: Limits, cluster: RayOptions | None = None) -> ModelSource:
+    ray = model.deployment(cluster) if model.backend == "ray" else None
     return ModelSource(
         name,
         Path(model.path) if model.path is not None else None,
-        backend=model.backend or "",
+        # on Ray the files decide
+        backend="" if ray is not None else model.backend or "",
         description=model.description,
         parameters=model.parameters,
         signature=model.signature.build() if model.signature is not None else None,
@@ -353,4 +356,5 @@ def _source(name: str, model: ModelOptions, limits: Limits) -> ModelSource:
         providers=tuple((provider, {}) for provider in model.providers),
         limits=model.limits(limits),
         allow_pickle=bool(model.allow_pickle),
+        ray=ray,
     )

@@ -16,12 +16,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol, cast
 
 from interlingua.protocols.dialect import Capability
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
 from interlingua.runtime.models.instance_answer import InstanceAnswer
-from interlingua.runtime.target import ServerHooks
+from interlingua.runtime.target import ServerHooks, Target
 from interlingua.schemas import (
     CancelToken,
     Context,
@@ -174,9 +175,10 @@ class Backend:
     models and sequences need. ``tables``: it loads a :class:`TableInstance`, and a model folder may have the
     file itself, without a version folder, as with MLServer and KServe. ``platform`` is its name in older
     configurations, ``metadata_platform`` its name in the protocol without a stated platform, empty for the
-    same. ``capability`` is what its models can carry. ``engine`` is the required package, which our ``extra``
-    installs; ``files`` the module whose ``examine`` checks a model without the engine, and whose
-    ``is_model``, if any, recognizes one.
+    same. ``deploys``: its models run in other processes, with the backends of their files; the module has
+    ``load_model`` instead of ``load``. ``capability`` is what its models can carry. ``engine`` is the
+    required package, which our ``extra`` installs; ``files`` the module whose ``examine`` checks a model
+    without the engine, and whose ``is_model``, if any, recognizes one.
     """
 
     module: str
@@ -186,6 +188,7 @@ class Backend:
     instances: int = 0
     whole_requests: bool = False
     tables: bool = False
+    deploys: bool = False
     metadata_platform: str = ""
     capability: Capability = TENSORS_ALONE
     engine: str = ""
@@ -194,17 +197,25 @@ class Backend:
 
     def load(self, path: Path, config: ModelConfig) -> Instance | RequestInstance:
         """Load the model at ``path``. Raises ``LoadError``, also if the engine is not installed."""
-        try:
-            module = importlib.import_module(self.module)
-        except ImportError as error:
-            raise LoadError(f"{path}: {self._missing(str(error))}") from error
-        return cast(Load, module.load)(path, config)
+        return cast(Load, self._imported(str(path)).load)(path, config)
+
+    def deploy(self, source: Any, before: Target | None) -> Target:
+        """Load the whole model of ``source``, a ``repository.files.ModelSource``, as ``load_model`` there
+        does."""
+        found: Target = self._imported(source.name).load_model(source, before)
+        return found
+
+    def missing(self) -> str:
+        """Why the engine cannot be used, as far as it is known without starting it; empty if it can."""
+        if self.engine and find_spec(self.engine) is None:
+            return self._missing(f"there is no {self.engine}")
+        return ""
 
     def examine(self, path: Path, config: ModelConfig) -> None:
         """Raise ``LoadError`` if the model at ``path`` cannot be loaded, judged without starting the engine
         or running code of the model: by the installed package and the file."""
-        if self.engine and find_spec(self.engine) is None:
-            raise LoadError(f"{path}: {self._missing(f'there is no {self.engine}')}")
+        if missing := self.missing():
+            raise LoadError(f"{path}: {missing}")
         if self.files:
             cast(Examine, importlib.import_module(self.files).examine)(path, config)
 
@@ -212,6 +223,12 @@ class Backend:
         """Whether the file at ``path``, of a suffix of the backend, begins like one of its models."""
         module = importlib.import_module(self.files) if self.files else None
         return module is None or not hasattr(module, "is_model") or bool(module.is_model(path))
+
+    def _imported(self, what: str) -> ModuleType:
+        try:
+            return importlib.import_module(self.module)
+        except ImportError as error:
+            raise LoadError(f"{what}: {self._missing(str(error))}") from error
 
     def _missing(self, why: str) -> str:
         install = f"; pip install 'interlingua[{self.extra}]'" if self.extra else ""
@@ -277,6 +294,15 @@ BACKENDS: dict[str, Backend] = {
         engine="lightgbm",
         extra="lightgbm",
         files="interlingua.runtime.backends.lightgbm_file",
+    ),
+    "ray": Backend(
+        "interlingua.runtime.ray_serve.start",
+        "ray",
+        deploys=True,
+        whole_requests=True,
+        capability=Capability(exact=frozenset(Datatype), streams="whole"),
+        engine="ray",
+        extra="ray",
     ),
     "torch": _TORCH,
     "pytorch": _TORCH,  # Triton's name for it

@@ -77,7 +77,8 @@ class TensorVersion(Version):
         self.instance = instance
         self.signature = signature
         self.statistics = VersionStatistics()
-        leeway = NO_LEEWAY if table is None else table.leeway
+        self.default_outputs = default_outputs
+        self.leeway = leeway = NO_LEEWAY if table is None else table.leeway
         self.check = RequestCheck(model, signature, leeway, default_outputs).check
         self._run = run or instance.run
         self.inline: InlineRuns | None = None

@@ -34,6 +34,7 @@ from interlingua.runtime.models.reshape import reshaped
 from interlingua.runtime.models.spread import Spread
 from interlingua.runtime.models.tensor_version import TensorVersion, default_instances
 from interlingua.runtime.models.warmup import read_samples
+from interlingua.runtime.ray_serve.options import DeploymentOptions
 from interlingua.runtime.repository.model_files import (
     backend_of_files,
     default_filename,
@@ -62,7 +63,8 @@ class ModelSource:
     is that of the model's configuration or model file; 0 ``instances`` is the configuration's number or
     :func:`default_instances`. ``ModelConfig`` describes ``device``, ``providers`` and ``limits``. ``config``
     is a serialized ``inference.ModelConfig`` that replaces the folder's own, ``versions`` override its
-    policy. ``allow_pickle``: its files may be pickles, which execute code.
+    policy. ``allow_pickle``: its files may be pickles, which execute code. ``ray`` is the deployment of a
+    model that runs on Ray.
     """
 
     name: str
@@ -78,6 +80,7 @@ class ModelSource:
     versions: VersionPolicy | None = None
     limits: Limits = DEFAULT_LIMITS
     allow_pickle: bool = False
+    ray: DeploymentOptions | None = None
 
 
 @dataclass(slots=True)
@@ -182,6 +185,8 @@ def load_model(source: ModelSource, before: Target | None = None) -> Target:
     """Load one model with every version that its version policy chooses. Takes over unchanged versions of
     ``before``, the served model, and returns ``before`` itself if nothing has changed. Raises ``LoadError``
     naming the file at fault if no version could be loaded or a folder is unreadable. Blocks."""
+    if source.ray is not None:
+        return BACKENDS["ray"].deploy(source, before)
     try:
         # looked at before anything is read, so that a change meanwhile shows later
         origin = Origin(source, snapshot(source.path) if source.path and source.path.exists() else None)
@@ -241,6 +246,9 @@ def load_model(source: ModelSource, before: Target | None = None) -> Target:
 def examine_model(source: ModelSource) -> list[str]:
     """Why a model or a version would fail to load, judged by its files: no engine starts, no code of the
     model runs. Blocks."""
+    if source.ray is not None:
+        absent = BACKENDS["ray"].missing()
+        return [f"{source.path}: {absent}"] if absent else examine_model(replace(source, ray=None))
     try:
         where, config, found = _located(source)
         _, backend = _backend(source, where, config, found)
@@ -271,6 +279,16 @@ def needed_models(source: ModelSource) -> tuple[str, ...]:
 def needs(config: ModelConfig) -> tuple[str, ...]:
     """The models of an ensemble's steps, each once."""
     return tuple(dict.fromkeys(step.model for step in config.ensemble))
+
+
+def keeps_state(source: ModelSource) -> bool:
+    """Whether requests of one sequence have to reach the same process. Raises ``LoadError`` if the model
+    cannot be deployed on other machines: an ensemble calls other models here. Blocks."""
+    where, config, found = _located(source)
+    name, backend = _backend(source, where, config, found)
+    if config.ensemble or name == "ensemble":
+        raise LoadError(f"{where}: an ensemble is not supported by backend 'ray'")
+    return config.sequence_batching is not None or backend.whole_requests
 
 
 def _check_instances(source: ModelSource, where: Path, config: ModelConfig, versions: int) -> None:
@@ -409,6 +427,10 @@ def _backend(
     backend = BACKENDS.get(name)
     if backend is None:
         raise LoadError(f"{path}: backend '{name}' is not one of {', '.join(BACKENDS)}")
+    if backend.deploys:
+        raise LoadError(
+            f"{path}: backend '{name}' is for models under 'models' in the server's configuration"
+        )
     if source.path is None and backend.filenames:
         raise LoadError(f"model '{source.name}': its backend needs a path")
     return name, backend

@@ -68,7 +68,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         [
             "c.yaml:2: upstream: unknown key 'upstream'; did you mean 'upstreams'? (allowed: server, "
             "listeners, admin, auth, model_repository, default_model, models, upstreams, routes, tap, tracing, "
-            "include, and 2 more)"
+            "include, and 3 more)"
         ],
     ),
     "unknown_key_deep_down": (

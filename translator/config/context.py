@@ -45,7 +45,7 @@ class Installation:
         return cls(
             serves=transports(lambda each: each.endpoints),
             calls=transports(lambda each: each.calls),
-            backends={name: bool(backend.filenames) for name, backend in BACKENDS.items()},
+            backends={name: bool(backend.filenames or backend.deploys) for name, backend in BACKENDS.items()},
             prefixes={
                 name: tuple(prefix for each in dialect.bindings.values() for prefix in each.prefixes)
                 for name, dialect in DIALECTS.items()

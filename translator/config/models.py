@@ -9,9 +9,17 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from interlingua.protocols.section import Section, Text
+from interlingua.runtime.ray_serve.options import DeploymentOptions
 from interlingua.runtime.scheduling.policy import Limits
 from interlingua.schemas import Signature, TensorSpec
 from interlingua.translator.config.context import model_names
+from interlingua.translator.config.ray import (
+    PlacementOptions,
+    RayOptions,
+    Replicas,
+    ResourcesOptions,
+    deployment,
+)
 from interlingua.translator.config.references import (
     ExistingPath,
     Folder,
@@ -190,6 +198,19 @@ class ModelOptions(Section):
     """With `backend: sklearn`: whether the file may execute code when it is loaded: a pickle
     (`model.joblib`, `model.pkl`), or a file of skops with types that skops does not trust. The default is
     `false`."""
+    replicas: Replicas | None = None
+    """With `backend: ray`: the number of replicas, or the bounds of a number that follows the load. The
+    default is 1."""
+    resources: ResourcesOptions | None = None
+    """With `backend: ray`: what each replica reserves of its node. The default is one CPU."""
+    placement: PlacementOptions | None = None
+    """With `backend: ray`: the nodes that replicas run on. The default is any."""
+    max_ongoing_requests: Annotated[int, Field(ge=1)] | None = None
+    """With `backend: ray`: the maximum number of requests under way at one replica; it should be above the
+    preferred batch size. The default is 100."""
+    max_queued_requests: Annotated[int, Field(ge=-1)] | None = None
+    """With `backend: ray`: the maximum number of requests that wait in this process for a replica, -1 for no
+    limit; further requests are refused. The default is 1000."""
     remote_model: str | None = None
     """With `upstream`: the name of the model there; an empty text is the server's default model, if its
     dialect has one. The default is its name here."""
@@ -241,6 +262,20 @@ class ModelOptions(Section):
     def _only_here(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.data.get("upstream") is not None:
             raise ValueError("only a model with a 'backend' has this key")
+        return value
+
+    @field_validator("replicas", "resources", "placement", "max_ongoing_requests", "max_queued_requests")
+    @classmethod
+    def _only_on_ray(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get("backend", "ray") != "ray":
+            raise ValueError("only a model with 'backend: ray' has this key")
+        return value
+
+    @field_validator("device")
+    @classmethod
+    def _of_this_machine(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("backend") == "ray":
+            raise ValueError("is of this machine: a replica on Ray uses the GPUs in its resources")
         return value
 
     @field_validator("remote_model", "inputs", "outputs", "strict_signature", "labels", "format")
@@ -314,3 +349,14 @@ class ModelOptions(Section):
             "inline_run_us": self.max_inline_run_us,
         }
         return replace(default, **{name: limit for name, limit in stated.items() if limit is not None})
+
+    def deployment(self, cluster: RayOptions | None) -> DeploymentOptions:
+        """How a model with `backend: ray` is deployed."""
+        return deployment(
+            cluster,
+            self.replicas,
+            self.resources,
+            self.placement,
+            self.max_ongoing_requests,
+            self.max_queued_requests,
+        )

@@ -29,6 +29,7 @@ from interlingua.translator.config.cors import CorsOptions
 from interlingua.translator.config.headers import HeaderPattern
 from interlingua.translator.config.models import ModelOptions, RepositoryOptions
 from interlingua.translator.config.peers import PeersOptions
+from interlingua.translator.config.ray import RayOptions
 from interlingua.translator.config.references import (
     KnownDialect,
     KnownModel,
@@ -315,3 +316,5 @@ class Config(Section):
     append, mappings merge, and any other key may be in one file only."""
     peers: PeersOptions | None = None
     """The daemons that share sequences with this one. The default is none."""
+    ray: RayOptions | None = None
+    """The cluster of the models with `backend: ray`. The default is a local one."""

@@ -24,7 +24,7 @@ LIVE = frozenset(
 )
 """The options of ``server`` that take effect without a restart."""
 
-AT_START = frozenset({"tracing", "peers"})
+AT_START = frozenset({"tracing", "peers", "ray"})
 """The sections that only a restart applies, apart from ``admin``."""
 
 _KINDS = frozenset({"server", "listeners", "admin", "models", "upstreams", "routes", "tap", "include"})

@@ -1,0 +1,204 @@
+"""The deployment of one model: what Serve is to run, what runs now, and the calls in flight to it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import pickle
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ray import serve
+from ray.serve.config import RequestRouterConfig
+
+from interlingua.runtime.model_config.config import LoadError
+from interlingua.runtime.ray_serve.cluster import WATCH_SECS, Cluster
+from interlingua.runtime.ray_serve.connection import Application, ClusterView
+from interlingua.runtime.ray_serve.facts import ModelFacts, ReplicaReport
+from interlingua.runtime.ray_serve.options import DEPLOYMENT, DeploymentOptions
+from interlingua.runtime.ray_serve.replica import Replica
+from interlingua.runtime.repository.files import ModelSource
+from interlingua.runtime.repository.snapshot import Snapshot
+from interlingua.schemas import Readiness
+
+_ROUTER = "interlingua.runtime.ray_serve.router.SequenceRouter"
+
+_REPORT_SECS = 10.0
+
+_CAUSE = re.compile(r"LoadError: (.+)")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a deployment is to run: the ``generations`` of the files of ``source``, the newest last.
+    ``stateful``: its sequences stay at one replica."""
+
+    source: ModelSource
+    options: DeploymentOptions
+    generations: tuple[str, ...]
+    stateful: bool
+
+    @property
+    def newest(self) -> str:
+        return self.generations[-1]
+
+    def build(self) -> serve.Deployment:
+        """What Serve takes."""
+        source = replace(self.source, ray=None, path=self.source.path and self.source.path.resolve())
+        options = self.options.serve()
+        if self.stateful:
+            options["request_router_config"] = RequestRouterConfig(request_router_class=_ROUTER)
+        return serve.deployment(Replica).options(
+            name=DEPLOYMENT,
+            user_config={"source": pickle.dumps(source).hex(), "generations": list(self.generations)},
+            max_constructor_retry_count=3,
+            **options,
+        )
+
+
+def generation_of(source: ModelSource, files: Snapshot | None) -> str:
+    """The name of ``files``, loaded as ``source`` states; how many replicas run it does not matter."""
+    return hashlib.sha256(repr((replace(source, ray=None), files)).encode()).hexdigest()[:16]
+
+
+class ServeDeployment:
+    """Of model ``name`` on ``cluster``. Deploy it first. Thread-safe, except ``calls``: these belong to
+    ``loop``, the event loop of the requests."""
+
+    def __init__(self, name: str, cluster: Cluster) -> None:
+        self.name = name
+        self.cluster = cluster
+        self.application = f"{cluster.options.namespace}.{name}"
+        self.plan: Plan | None = None
+        self.state = Readiness(False, "not deployed yet")
+        self.seen_now: Application | None = None
+        self.infer: Any = None
+        self.stream: Any = None
+        self.calls: set[asyncio.Task[Any]] = set()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.changed: Callable[[], None] = lambda: None
+        self._handle: Any = None
+        self._missing = 0
+        self._owned = False
+
+    # --- what Serve is to run
+
+    def deploy(self, plan: Plan) -> ModelFacts:
+        """Have every replica run ``plan``. Blocks until one runs, and all that run have the newest files.
+        Raises ``LoadError``, after which the plan before is in force."""
+        before, self.plan = self.plan, plan
+        try:
+            self.cluster.call(self._apply).result()
+            return self._await(plan)
+        except Exception as error:
+            # a model that does not load leaves what runs as it is
+            self.plan = before
+            self.cluster.call(self._apply if before is not None else self._delete).result()
+            raise error if isinstance(error, LoadError) else LoadError(f"{self.name}: {error}") from error
+
+    def retain(self, generation: str) -> None:
+        """Have replicas free all files but those of ``generation``, if they are the newest. Blocks."""
+        plan = self.plan
+        if plan is not None and plan.newest == generation and len(plan.generations) > 1:
+            self.plan = replace(plan, generations=(generation,))
+            self.cluster.call(self._apply).result()
+
+    def deploy_again(self) -> None:
+        """Deploy what was deployed on a cluster that was lost. In the thread of the driver."""
+        if self.plan is not None:
+            self._apply()
+
+    def delete(self) -> None:
+        """Remove it from the cluster, unless other daemons use it. Blocks."""
+        self.plan = None
+        if not self.cluster.options.shared:
+            self.cluster.call(self._delete).result()
+
+    def _apply(self) -> None:
+        plan = self.plan
+        assert plan is not None, "there is one"  # noqa: S101
+        target = serve.RunTarget(plan.build().bind(), name=self.application, route_prefix=None)
+        (handle,) = serve.run_many([target], wait_for_applications_running=False)
+        self._handle = handle
+        self.infer = handle.options(method_name="infer")
+        self.stream = handle.options(method_name="stream", stream=True)
+
+    def _delete(self) -> None:
+        try:
+            serve.delete(self.application, _blocking=False)
+        except Exception as error:
+            # the cluster may be lost
+            facts = {"model": self.name, "reason": str(error)}
+            _log.warning("Ray deployment not deleted", extra={"facts": facts})
+
+    def _await(self, plan: Plan) -> ModelFacts:
+        end = time.monotonic() + self.cluster.options.load_timeout_secs
+        why = "no replica runs yet"
+        while time.monotonic() < end:
+            application = self.cluster.look().applications.get(self.application)
+            if application is not None:
+                if application.status == "DEPLOY_FAILED":
+                    raise LoadError(_cause(application.message))
+                reports = self.reports() if application.running else []
+                failures = [each.failed[plan.newest] for each in reports if plan.newest in each.failed]
+                if failures:
+                    raise LoadError(failures[0])
+                if reports and all(plan.newest in each.models for each in reports):
+                    return reports[0].models[plan.newest]
+                why = application.message or why
+            time.sleep(WATCH_SECS / 4)
+        raise LoadError(f"model '{self.name}' is not ready on Ray in time: {_cause(why)}")
+
+    # --- what runs
+
+    def reports(self) -> list[ReplicaReport]:
+        """The report of every replica. Blocks. Raises what Ray raises."""
+        found: list[ReplicaReport] = self._handle.broadcast("report").results(timeout_s=_REPORT_SECS)
+        return found
+
+    def seen(self, view: ClusterView) -> None:
+        """The cluster is as in ``view``."""
+        application = self.seen_now = view.applications.get(self.application)
+        if application is not None and application.running:
+            self._missing = 0
+            self._set(Readiness(True))
+            return
+        self._missing += application is None
+        why = "Serve does not know it" if application is None else _cause(application.message)
+        self._set(Readiness(False, f"model '{self.name}' has no replica that runs: {why or 'it starts'}"))
+        if self._missing > 3 and self.plan is not None:
+            # another program may have deleted it, or Serve started without its state
+            self._missing = 0
+            self.cluster.call(self.deploy_again)
+
+    def lost(self, reason: str) -> None:
+        """The cluster is lost: what runs fails."""
+        self.seen_now = None
+        self._set(Readiness(False, reason))
+        if self.loop is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._cancel_calls)
+
+    def _cancel_calls(self) -> None:
+        for call in self.calls:
+            call.cancel()
+
+    def _set(self, state: Readiness) -> None:
+        if state != self.state:
+            self.state = state
+            if self.loop is not None and not self.loop.is_closed():
+                self.loop.call_soon_threadsafe(self.changed)
+
+
+def _cause(message: str) -> str:
+    """The reason in ``message``, which may have the traceback of a replica."""
+    found = _CAUSE.findall(message)
+    if found:
+        return str(found[-1])
+    lines = [line for line in message.strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
