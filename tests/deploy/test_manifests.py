@@ -4,6 +4,7 @@ the daemon accepts."""
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from interlingua.protocols.registry import DIALECTS
 from interlingua.translator.config import parse
 from tests.deploy.charts import render
 
@@ -135,6 +137,35 @@ def test_the_runtime_serves_what_kserve_mounts(tmp_path: Path) -> None:
     text = settings["data"]["config.yaml"]
     assert text.count("/mnt/models") == 1
     assert len(parse(text.replace("/mnt/models", str(tmp_path))).listeners) == 2
+
+
+def configurations() -> dict[str, str]:
+    """What every deployment has the daemon do, with a folder of models that exists here."""
+    found = {name: yaml.safe_dump(configuration(make())) for name, make in SETS.items()}
+    found["image"] = (DEPLOY / "config.yaml").read_text()
+    found["kserve"] = [*serving_runtime()][1]["data"]["config.yaml"]
+    here = str(ROOT / "examples" / "models")
+    return {
+        name: re.sub(r"path: (models|/mnt/models)\b", f"path: {here}", text) for name, text in found.items()
+    }
+
+
+@pytest.mark.parametrize("name", configurations())
+def test_clients_of_every_dialect_are_served(name: str) -> None:
+    """Also of a dialect that listeners speak only where they list it."""
+    for listener in parse(configurations()[name]).listeners:
+        carried = {each for each, dialect in DIALECTS.items() if listener.transport in dialect.bindings}
+        # KServe's version 1 and GraphPipe both answer GET /
+        refused = {"graphpipe"} if name == "kserve" else set()
+        assert set(listener.dialects) == carried - refused
+
+
+def test_the_runtime_has_the_protocols_that_it_states() -> None:
+    runtime, _ = serving_runtime()
+    http, rpc = parse(configurations()["kserve"]).listeners
+    assert http.flavors | {"oip": "kserve", "tfserving": "kserve"} == http.flavors
+    assert runtime["spec"]["protocolVersions"] == ["v1", "v2", "grpc-v2"]
+    assert "tfserving" in http.dialects and "oip" in rpc.dialects
 
 
 @pytest.mark.parametrize("release", ["bridge", "a" * 63])
