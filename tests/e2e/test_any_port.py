@@ -12,12 +12,14 @@ from typing import Any
 
 import grpc
 import numpy as np
+import ovmsclient
 import pytest
 import requests
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from graphpipe import remote
 
+from interlingua.protocols.registry import DIALECTS
 from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon
 from tests.e2e.grps_clients import CLIENTS as GRPS
 from tests.standins.grps_contract import arrays_of, gtensors
@@ -31,8 +33,8 @@ VALUES = np.arange(20_000, dtype=np.float32)
 COUNTED = {
     (transport, dialect)
     for transport, dialects in {
-        "http": ("oip", "trtis", "graphpipe", "grps"),
-        "grpc": ("oip", "trtis", "grps"),
+        "http": ("oip", "trtis", "graphpipe", "grps", "tfserving"),
+        "grpc": ("oip", "trtis", "grps", "tfserving"),
         "brpc": ("grps",),
     }.items()
     for dialect in dialects
@@ -47,7 +49,9 @@ def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         {
             "server": {"workers": request.param},
             "admin": {"listen": "127.0.0.1:0"},
-            "listeners": [{"listen": "127.0.0.1:0", "transport": "any", "tls": tls}],
+            "listeners": [
+                {"listen": "127.0.0.1:0", "transport": "any", "tls": tls, "dialects": list(DIALECTS)}
+            ],
             "model_repository": [{"path": str(ROOT / "examples" / "models"), "load": [MODEL]}],
         },
     )
@@ -105,6 +109,10 @@ def grps(transport: str, address: str) -> Any:
         client.close()
 
 
+def tfserving(make: Any, address: str) -> Any:
+    return make(address).predict({INPUT: VALUES}, MODEL)
+
+
 CLIENTS: dict[str, Callable[[str], Any]] = {
     "tritonclient http": tritonclient_http,
     "tritonclient grpc": tritonclient_grpc,
@@ -116,6 +124,8 @@ CLIENTS: dict[str, Callable[[str], Any]] = {
     "grps http": lambda address: grps("http", address),
     "grps grpc": lambda address: grps("grpc", address),
     "grps brpc": lambda address: grps("brpc", address),
+    "tfserving http": lambda address: tfserving(ovmsclient.make_http_client, address),
+    "tfserving grpc": lambda address: tfserving(ovmsclient.make_grpc_client, address),
 }
 
 
