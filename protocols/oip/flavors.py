@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any
 
 from interlingua.protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
+from interlingua.protocols.http_error import error_document
 from interlingua.protocols.oip import mlserver, stream_grpc
 from interlingua.protocols.oip.codec_http import ReaderOf, decode_request
 from interlingua.protocols.oip.grpc_messages import SERVICE
-from interlingua.protocols.oip.http_endpoint import error_document, http_fail, json_answer, json_encoder
+from interlingua.protocols.oip.http_endpoint import http_fail, json_answer, json_encoder
 from interlingua.protocols.oip.metadata_parameters import add_model_parameters
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
 from interlingua.schemas import (
@@ -130,7 +131,7 @@ def _http_endpoint(endpoint: HttpEndpoint, quirks: Quirks) -> HttpEndpoint:
         answer = endpoint.fail(request, opened, error)
         operation = opened.action.operation if opened else None
         if error.code is ErrorCode.MALFORMED and answer.status == 400:
-            document = error_document(error, request)
+            document = error_document(error.message, request)
             detail = [{"type": "value_error", "loc": ["body"], "msg": document["error"]}]
             return json_answer(_INVALID, {**document, "detail": detail})
         if operation is Operation.MODEL_LOAD and error.code is ErrorCode.INTERNAL:

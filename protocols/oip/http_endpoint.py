@@ -7,13 +7,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.http_error import error_document, error_headers
 from interlingua.protocols.json_document import write_json
 from interlingua.protocols.oip.codec import reported_code
 from interlingua.protocols.oip.codec_http import JSON_HEADERS
-from interlingua.protocols.wire import CHALLENGE, REQUEST_ID, Headers, HttpAnswer, HttpRequest
+from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, Operation, invalid_tensor
 from interlingua.schemas.errors import HTTP_STATUS
-from interlingua.schemas.trace import trace_id_of
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
 
@@ -24,29 +24,9 @@ def http_error(
     error: InferenceError, operation: Operation | None = None, request: HttpRequest | None = None
 ) -> HttpAnswer:
     """The answer for ``error``, of ``operation`` if known, to ``request`` if it is at hand."""
-    headers: Headers = JSON_HEADERS
-    if error.code is ErrorCode.OVERLOADED:
-        headers = (*headers, ("Retry-After", "1"))
-    if error.code is ErrorCode.UNAUTHENTICATED:
-        headers = (*headers, *CHALLENGE)
-    if "accept_encoding" in error.details:
-        headers = (*headers, ("Accept-Encoding", error.details["accept_encoding"]))
     status = HTTP_STATUS[reported_code(operation, error.code)]
-    return json_answer(status, error_document(error, request), headers)
-
-
-def error_document(error: InferenceError, request: HttpRequest | None = None) -> dict[str, Any]:
-    """The members for ``error``, with the id of ``request`` and that of its trace, if it has any."""
-    # a message may quote text that is not Unicode
-    document: dict[str, Any] = {"error": error.message.encode(errors="backslashreplace").decode()}
-    if request is None:
-        return document
-    request_id, trace_id = request.headers.get(REQUEST_ID, ""), trace_id_of(request.context.traceparent)
-    if request_id and request_id.isprintable():
-        document["request_id"] = request_id
-    if trace_id:
-        document["trace_id"] = trace_id
-    return document
+    headers = (*JSON_HEADERS, *error_headers(error))
+    return json_answer(status, error_document(error.message, request), headers)
 
 
 def json_answer(status: int, document: Any, headers: Headers = JSON_HEADERS) -> HttpAnswer:

@@ -7,10 +7,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.http_error import error_document, error_headers
 from interlingua.protocols.json_document import write_json
 from interlingua.protocols.tfserving.codec import as_original, label_of, version_number, version_of
 from interlingua.protocols.tfserving.codec_http import JSON_HEADERS
-from interlingua.protocols.wire import CHALLENGE, Headers, HttpAnswer, HttpRequest
+from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError, invalid_tensor
 from interlingua.schemas import errors as codes
 from interlingua.schemas.bounded_text import shortened
@@ -32,9 +33,11 @@ def json_answer(status: int, document: Any, headers: Headers = JSON_HEADERS) -> 
     return HttpAnswer(status, headers, [write_json(document)])
 
 
-def error_answer(status: int, words: str, headers: Headers = JSON_HEADERS) -> HttpAnswer:
-    """An error with this text, which may quote what is not Unicode."""
-    return json_answer(status, {"error": words.encode(errors="backslashreplace").decode()}, headers)
+def error_answer(
+    status: int, words: str, request: HttpRequest | None = None, headers: Headers = ()
+) -> HttpAnswer:
+    """An error with this text, with the ids of ``request``, and these headers besides the content type."""
+    return json_answer(status, error_document(words, request), (*JSON_HEADERS, *headers))
 
 
 def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
@@ -42,27 +45,15 @@ def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: Inferen
     error = as_original(opened, error)
     # RFC 9110, section 15.5.16: a content coding is a client's mistake
     status = 415 if "accept_encoding" in error.details else HTTP_STATUS[error.code]
-    return error_answer(status, error.message, error_headers(error))
-
-
-def error_headers(error: InferenceError) -> Headers:
-    """The headers of an answer that reports ``error``."""
-    headers: Headers = JSON_HEADERS
-    if error.code is ErrorCode.OVERLOADED:
-        headers = (*headers, ("Retry-After", "1"))
-    if error.code is ErrorCode.UNAUTHENTICATED:
-        headers = (*headers, *CHALLENGE)
-    if "accept_encoding" in error.details:
-        headers = (*headers, ("Accept-Encoding", error.details["accept_encoding"]))
-    return headers
+    return error_answer(status, error.message, request, error_headers(error))
 
 
 def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
     """The answer to an unknown path, or to another method than the ``allowed`` ones."""
     words = f"Malformed request: {request.method} {shortened(request.path)}"
     if allowed:
-        return error_answer(405, words, (*JSON_HEADERS, ("Allow", ", ".join(sorted(allowed)))))
-    return error_answer(400 if request.path.startswith("/v1/") else 404, words)
+        return error_answer(405, words, request, (("Allow", ", ".join(sorted(allowed))),))
+    return error_answer(400 if request.path.startswith("/v1/") else 404, words, request)
 
 
 def of_model(action: Action[HttpAnswer]) -> Open:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from interlingua.protocols.dialect import Action, HttpEndpoint, Opened
+from interlingua.protocols.http_error import error_headers
 from interlingua.protocols.tfserving import http_endpoint
 from interlingua.protocols.tfserving.codec_http import (
     BY_COLUMN,
@@ -21,7 +22,7 @@ from interlingua.protocols.tfserving.codec_http import (
     PredictForm,
     encode_response,
 )
-from interlingua.protocols.tfserving.http_endpoint import error_answer, error_headers, json_answer, of_model
+from interlingua.protocols.tfserving.http_endpoint import error_answer, json_answer, of_model
 from interlingua.protocols.tfserving.server import decode_predict
 from interlingua.protocols.wire import Headers, HttpAnswer, HttpRequest
 from interlingua.schemas import (
@@ -106,10 +107,10 @@ def _open_explain(request: HttpRequest) -> Opened[HttpAnswer]:
 def _fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
     if opened is not None and error.model_not_found:
         words = f"Model with name {opened.model} does not exist. {error.message}"
-        return error_answer(404, words, error_headers(error))
+        return error_answer(404, words, request, error_headers(error))
     if opened is not None and error.code is ErrorCode.UNAVAILABLE:
         words = f"Model with name {opened.model} is not ready. {error.message}"
-        return error_answer(503, words, error_headers(error))
+        return error_answer(503, words, request, error_headers(error))
     return http_endpoint.fail(request, None, error)
 
 

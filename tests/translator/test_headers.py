@@ -361,6 +361,20 @@ async def test_a_request_id_comes_back_with_a_refusal() -> None:
                 assert (reply.status, reply.headers["x-request-id"]) == (404, "eight")
 
 
+@pytest.mark.parametrize("flavor", ["tensorflow", "kserve"])
+async def test_errors_of_tfserving_have_the_ids_of_their_request(flavor: str) -> None:
+    headers = {"x-request-id": "seven", "traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
+    tfserving = {"dialects": ["tfserving"], "flavors": {"tfserving": flavor}}
+    async with daemon(listener=tfserving) as addresses, aiohttp.ClientSession() as session:
+        url = f"http://{addresses['http']}/v1/models/nowhere:predict"
+        async with session.post(url, data=b"{}", headers=headers) as reply:
+            answer = await reply.json(content_type=None)
+            assert (reply.status, reply.headers["x-request-id"]) == (404, "seven")
+            assert (answer["request_id"], answer["trace_id"]) == ("seven", "ab" * 16)
+        async with session.post(url, data=b"{}") as reply:
+            assert list(await reply.json(content_type=None)) == ["error"]
+
+
 MODEL = """
 import json
 import numpy as np
