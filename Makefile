@@ -168,7 +168,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed-dev
 $(VENV)-release/.installed: pyproject.toml constraints.txt
 	rm -rf $(VENV)-release
 	$(PYTHON) -m venv $(VENV)-release
-	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt '.[onnx,jwt,otlp]'
+	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt '.[onnx,sklearn,xgboost,lightgbm,jwt,otlp,images]'
 	$(VENV)-release/bin/python -m pip uninstall --quiet --yes setuptools pip
 	@touch $@
 

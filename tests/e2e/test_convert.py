@@ -34,6 +34,8 @@ BINDINGS = [
     "grps/http",
     "grps/grpc",
     "grps/brpc",
+    "tfserving/http",
+    "tfserving/grpc",
 ]
 SIGNATURE = """
 inputs: [{name: INPUT0, datatype: FP32, shape: [4]}, {name: INPUT1, datatype: FP32, shape: [4]}]
@@ -41,12 +43,21 @@ outputs: [{name: OUTPUT0, datatype: FP32, shape: [4]}, {name: OUTPUT1, datatype:
 """
 
 
+def spoken_over(transport: str) -> list[str]:
+    """The dialects of the bindings over ``transport``."""
+    pairs = [each.partition("/") for each in BINDINGS]
+    return [dialect for dialect, _, over in pairs if over == transport]
+
+
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     running = Daemon.start(
         tmp_path_factory.mktemp("convert"),
         {
-            "listeners": [{"listen": "127.0.0.1:0", "transport": over} for over in ("http", "grpc", "brpc")],
+            "listeners": [
+                {"listen": "127.0.0.1:0", "transport": over, "dialects": [*spoken_over(over)]}
+                for over in ("http", "grpc", "brpc")
+            ],
             "model_repository": [{"path": str(ROOT / "examples" / "models"), "load": ["add_sub"]}],
             "default_model": "add_sub",
         },
@@ -93,6 +104,7 @@ def exchanged(daemon: Daemon, to: str, message: bytes) -> bytes:
             "oip": "/inference.GRPCInferenceService/ModelInfer",
             "trtis": "/nvidia.inferenceserver.GRPCService/Infer",
             "grps": "/grps.protos.v1.GrpsService/Predict",
+            "tfserving": "/tensorflow.serving.PredictionService/Predict",
         }[to.partition("/")[0]]
         with grpc.insecure_channel(address) as channel:
             return channel.unary_unary(method)(message, timeout=20)  # type: ignore[no-any-return]

@@ -8,11 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import ovmsclient
 import pytest
+import requests
 from ovmsclient.tfs_compat.base.errors import ModelNotFoundError
 from ovmsclient.tfs_compat.protos.tensorflow.core.framework import types_pb2 as types
+from ovmsclient.tfs_compat.protos.tensorflow_serving.apis import (
+    model_management_pb2,
+    model_service_pb2_grpc,
+)
 
 from tests.e2e.daemon import ROOT, Daemon
 
@@ -76,6 +82,49 @@ def test_unknown_models(client: Any) -> None:
         client.predict({"INPUT0": A}, "nothing", timeout=30.0)
     with pytest.raises(ModelNotFoundError, match="Could not find any versions of model nothing"):
         client.get_model_status("nothing", timeout=30.0)
+
+
+def test_a_client_lists_the_models_that_it_wants(tmp_path: Path) -> None:
+    models = ROOT / "examples" / "models"
+    config = {
+        "listeners": [{"listen": "127.0.0.1:0", "transport": "grpc", "dialects": ["tfserving"]}],
+        "model_repository": [{"path": str(models), "control": "explicit", "load": ["simple"]}],
+        "admin": {"listen": "127.0.0.1:0"},
+    }
+
+    def entry(name: str, **fields: Any) -> dict[str, Any]:
+        return {"name": name, "base_path": str(models / name), "model_platform": "tensorflow", **fields}
+
+    daemon = Daemon.start(tmp_path, config)
+    try:
+        client = ovmsclient.make_grpc_client(daemon.addresses[0])
+        assert client.get_model_status("simple", timeout=30.0)[1]["state"] == "AVAILABLE"
+        listed = [entry("identity_fp32"), entry("multi_ver", model_version_policy={"all": {}})]
+        with grpc.insecure_channel(daemon.addresses[0]) as channel:
+            stub = model_service_pb2_grpc.ModelServiceStub(channel)
+            request = model_management_pb2.ReloadConfigRequest(
+                config={"model_config_list": {"config": listed}}
+            )
+            assert stub.HandleReloadConfigRequest(request, timeout=60).status.error_code == 0
+            request.config.model_config_list.config[0].base_path = "/nowhere"
+            with pytest.raises(grpc.RpcError) as raised:
+                stub.HandleReloadConfigRequest(request, timeout=60)
+        assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+        assert {each["state"] for each in client.get_model_status("multi_ver", timeout=30.0).values()} == {
+            "AVAILABLE"
+        }
+        assert len(client.get_model_status("multi_ver", timeout=30.0)) > 1
+        numbers = np.array([1.5], np.float32)
+        assert client.predict({"INPUT0": numbers}, "identity_fp32", timeout=30.0) == numbers
+        with pytest.raises(ModelNotFoundError):
+            client.predict({"INPUT0": A, "INPUT1": B}, "simple", timeout=30.0)
+        metrics = requests.get(f"{daemon.admin}/metrics", timeout=30).text
+        counted = [line for line in metrics.splitlines() if 'dialect="tfserving"' in line]
+        for operation in ("models_reload", "status", "infer"):
+            assert any(f'operation="{operation}"' in line for line in counted), operation
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
 
 
 def test_kserve(daemon: Daemon) -> None:
