@@ -83,11 +83,11 @@ def split(message: Buffer, field: int) -> tuple[Buffer, list[memoryview]]:
     return (rest[0] if len(rest) == 1 else b"".join(rest)), taken
 
 
-def fields(message: Buffer) -> Iterator[tuple[int, int, int | memoryview]]:
+def fields(message: Buffer, most: int = MAX_FIELDS) -> Iterator[tuple[int, int, int | memoryview]]:
     """Every field of ``message`` in order: number, wire type, value. The value is an integer for a varint, a
     view of the contents of a length-delimited or fixed field, an empty view for a group.
 
-    Raises ``DecodeError``, also for more than :data:`MAX_FIELDS`.
+    Raises ``DecodeError``, also for more than ``most``.
     """
     view = memoryview(message)
     position = walked = 0
@@ -120,13 +120,13 @@ def fields(message: Buffer) -> Iterator[tuple[int, int, int | memoryview]]:
                     position = _skip(view, position, tag)
                 value = view[inside : inside if kind == _START_GROUP else position]
             walked += 1
-            if position > end or walked > MAX_FIELDS:
+            if position > end or walked > most:
                 break
             yield tag >> 3, kind, value
     except IndexError:
         raise DecodeError(f"the field at byte {start} is cut short") from None
-    if walked > MAX_FIELDS:
-        raise DecodeError(f"more than {MAX_FIELDS} fields")
+    if walked > most:
+        raise DecodeError(f"more than {most} fields")
     if position > end:
         raise DecodeError(f"the field at byte {start} ends beyond the message")
 

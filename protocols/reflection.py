@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError
 
+from interlingua.protocols.protobuf_message import SHORT_BYTES
 from interlingua.protocols.wire import Buffer, GrpcAnswer
 from interlingua.schemas.grpc import MESSAGES
 from interlingua.schemas.protobuf import load_files
@@ -22,6 +23,7 @@ _RESPONSE: Any = MESSAGES["grpc.reflection.v1.ServerReflectionResponse"]
 
 _INTERNAL = 13
 _NOT_FOUND = 5
+_RESOURCE_EXHAUSTED = 8
 _UNIMPLEMENTED = 12
 
 
@@ -39,6 +41,9 @@ class Reflection:
 
     def answer(self, message: Buffer) -> GrpcAnswer:
         """The answer to one message of a reflection stream."""
+        if len(message) > SHORT_BYTES:
+            # the answer repeats it
+            return GrpcAnswer(code=_RESOURCE_EXHAUSTED, details=f"a request has at most {SHORT_BYTES} bytes")
         try:
             request = _REQUEST.FromString(message)
         except DecodeError as fault:

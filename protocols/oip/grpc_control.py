@@ -25,7 +25,7 @@ from interlingua.protocols.oip.settings_forms import (
     read_trace_message,
     trace_fields,
 )
-from interlingua.protocols.protobuf_message import parse
+from interlingua.protocols.protobuf_message import parse, parse_bounded
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import IndexQuery, ModelControl, ModelRef, Operation, SharedMemoryRegion, Signature
 from interlingua.schemas.oip import MESSAGES
@@ -133,7 +133,7 @@ def _opener(rpc: str, operation: Operation, read: _Read, answer: Callable[[Any],
             raise unwritable(error) from error
 
     action = Action(operation, encode)
-    return lambda given: read(action, parse(request, given.message))
+    return lambda given: read(action, parse_bounded(request, given.message))
 
 
 CONTROL_OPENERS: Mapping[str, Open] = {SERVICE + row[0]: _opener(*row) for row in _ROWS}

@@ -22,7 +22,7 @@ from interlingua.protocols.oip.grpc_messages import (
 )
 from interlingua.protocols.oip.metadata_parameters import read_model_parameters
 from interlingua.protocols.oip.platforms import listed_platform
-from interlingua.protocols.protobuf_message import parse
+from interlingua.protocols.protobuf_message import parse, parse_bounded
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     ModelMetadata,
@@ -151,7 +151,7 @@ def _opener(
     of_a_model = "version" in request.DESCRIPTOR.fields_by_name
 
     def open_message(given: GrpcRequest) -> Opened[GrpcAnswer]:
-        message = parse(request, given.message)
+        message = parse_bounded(request, given.message)
         return Opened(action, message.name, message.version) if of_a_model else Opened(action)
 
     return open_message

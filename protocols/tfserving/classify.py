@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from interlingua.protocols.dialect import Action, Opened
-from interlingua.protocols.protobuf_message import parse
+from interlingua.protocols.protobuf_message import SHORT_BYTES, parse_bounded, split_off
 from interlingua.protocols.tfserving import examples
 from interlingua.protocols.tfserving.codec import (
     CLASSIFY_METHOD,
@@ -19,7 +20,6 @@ from interlingua.protocols.tfserving.codec import (
 )
 from interlingua.protocols.tfserving.grpc_messages import message_of, model_of, serialize, spec_of
 from interlingua.protocols.tfserving.results import classes_of, regressions_of
-from interlingua.protocols.tfserving.tensor_proto import LONG_BYTES
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     InferRequest,
@@ -36,6 +36,10 @@ _RPC_OF = {"Classify": CLASSIFY_METHOD, "Regress": REGRESS_METHOD}
 _MESSAGES = {"Classify": "Classification", "Regress": "Regression", "MultiInference": "MultiInference"}
 
 
+_INPUT = 2
+"""The field with the examples, in each of these messages."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExampleForm:
     """The form of an answer: to ``count`` examples, for a model with ``signature``, with the results of
@@ -48,14 +52,17 @@ class ExampleForm:
 
 def open_examples(rpc: str, request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read the model of a request with examples. Raises MALFORMED, INVALID_TENSOR, UNSUPPORTED."""
-    message = parse(message_of(f"{_MESSAGES[rpc]}Request"), request.message)
+    kind = message_of(f"{_MESSAGES[rpc]}Request")
+    rest, given = split_off(kind, request.message, _INPUT)
+    message = parse_bounded(kind, rest)
     if rpc == "MultiInference":
         model, version, methods = _tasks(message)
     else:
         model, version, name = model_of(message)
         check_signature_name(name, _RPC_OF[rpc])
         methods = (_RPC_OF[rpc],)
-    return Opened(_ACTIONS[rpc], model, version, (rpc, request.message, message.input, methods))
+    # the parts of one message
+    return Opened(_ACTIONS[rpc], model, version, (b"".join(given), methods))
 
 
 def _tasks(message: Any) -> tuple[str, str, tuple[str, ...]]:
@@ -77,20 +84,19 @@ def _tasks(message: Any) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, ExampleForm]:
-    rpc, message, given, methods = opened.message
-    if len(message) > LONG_BYTES:
-        inputs, count = offload.call(_read_long, rpc, message, signature)
-    else:
-        inputs, count = _read(given, signature)
+    given, methods = opened.message
+    read = partial(offload.call, _read_long) if len(given) > SHORT_BYTES else _read
+    inputs, count = read(given, signature)
     request = InferRequest(opened.model, inputs, None, opened.version)
     return request, ExampleForm(count, signature, methods)
 
 
-def _read_long(rpc: str, message: Buffer, signature: Signature) -> tuple[tuple[Tensor, ...], int]:
-    return _read(parse(message_of(f"{_MESSAGES[rpc]}Request"), message).input, signature)
+def _read_long(given: Buffer, signature: Signature) -> tuple[tuple[Tensor, ...], int]:
+    examples.check_size(given)
+    return _read(given, signature)
 
 
-def _read(given: Any, signature: Signature) -> tuple[tuple[Tensor, ...], int]:
+def _read(given: Buffer, signature: Signature) -> tuple[tuple[Tensor, ...], int]:
     found = examples.of_message(given)
     return found.inputs(signature), found.count
 

@@ -13,8 +13,12 @@ from itertools import chain
 from math import prod
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from interlingua.protocols.numeric_json import pack_values
+from interlingua.protocols.protobuf_message import count_fields, parse, unparsable
 from interlingua.protocols.tfserving.json_tensors import is_base64, read_string
+from interlingua.protocols.wire import Buffer
 from interlingua.schemas import (
     Datatype,
     Signature,
@@ -29,6 +33,10 @@ from interlingua.schemas.tfserving import MESSAGES
 
 Features = Mapping[str, list[Any]]
 """The values of an example by feature: numbers, or bytes."""
+
+_INPUT: Any = MESSAGES["tensorflow.serving.Input"]
+_MESSAGE_WEIGHT = offload.KEY_WEIGHT // 4
+"""How many elements a message inside of an example counts for: a feature has three."""
 
 _EXAMPLE: Any = MESSAGES["tensorflow.Example"]
 _LISTS = {bytes: "bytes_list", float: "float_list", int: "int64_list"}
@@ -116,8 +124,19 @@ def _serialize(features: Features) -> bytes:
 # --- reading
 
 
-def of_message(given: Any) -> Examples:
-    """The examples of an ``Input`` message. Raises INVALID_TENSOR for none."""
+def check_size(message: Buffer) -> None:
+    """Raise TOO_LARGE for an ``Input`` message that becomes more objects than the limits allow, MALFORMED."""
+    limits = offload.limits()
+    try:
+        count = count_fields(_INPUT, message, limits.max_elements, _MESSAGE_WEIGHT)
+    except DecodeError as error:
+        raise unparsable(_INPUT, error) from error
+    limits.check_elements(count, "the examples")
+
+
+def of_message(message: Buffer) -> Examples:
+    """The examples of an ``Input`` message. Raises MALFORMED, INVALID_TENSOR for none."""
+    given = parse(_INPUT, message)
     kind = given.WhichOneof("kind")
     if kind is None or not getattr(given, kind).examples:
         raise invalid_tensor("Input is empty.")

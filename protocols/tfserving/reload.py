@@ -6,10 +6,11 @@ its engine, so its platform has no effect here, but must be there.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from interlingua.protocols.dialect import Action, Opened
-from interlingua.protocols.protobuf_message import parse
+from interlingua.protocols.protobuf_message import parse_bounded
 from interlingua.protocols.tfserving.grpc_messages import fail, message_of
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
@@ -81,16 +82,15 @@ _RELOAD: Action[GrpcAnswer] = Action(Operation.MODELS_RELOAD, _encode)
 
 def open_reload(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """The list in ``request``. Raises INVALID_TENSOR."""
-    config = parse(message_of("ReloadConfigRequest"), request.message).config
+    config = parse_bounded(message_of("ReloadConfigRequest"), request.message).config
     if config.WhichOneof("config") != "model_config_list":
         raise invalid_tensor(
             "ServerModelConfig type not supported by HandleReloadConfigRequest. Only ModelConfigList is "
             "currently supported"
         )
     listed = tuple(_listed(each) for each in config.model_config_list.config)
-    names = [model.name for model in listed]
-    for name in dict.fromkeys(names):
-        if names.count(name) > 1:
+    for name, times in Counter(model.name for model in listed).items():
+        if times > 1:
             raise invalid_tensor(f"Illegal to list model {name} multiple times in config list", origin=name)
     return Opened(_RELOAD, argument=listed)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from interlingua.protocols.dialect import Action, GrpcEndpoint, Opened
-from interlingua.protocols.protobuf_message import parse
+from interlingua.protocols.protobuf_message import parse_bounded
 from interlingua.protocols.tfserving.classify import open_examples
 from interlingua.protocols.tfserving.codec import NO_MODEL_SPEC
 from interlingua.protocols.tfserving.codec_grpc import METHOD
@@ -47,7 +47,7 @@ _READY: Action[GrpcAnswer] = Action(Operation.READY, _encode_ready)
 
 
 def _open_metadata(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    message = parse(message_of("GetModelMetadataRequest"), request.message)
+    message = parse_bounded(message_of("GetModelMetadataRequest"), request.message)
     model, version, _ = model_of(message)
     if not message.metadata_field:
         raise invalid_tensor("GetModelMetadataRequest must specify at least one metadata_field")
@@ -58,7 +58,7 @@ def _open_metadata(request: GrpcRequest) -> Opened[GrpcAnswer]:
 
 
 def _open_status(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    message = parse(message_of("GetModelStatusRequest"), request.message)
+    message = parse_bounded(message_of("GetModelStatusRequest"), request.message)
     if not message.HasField("model_spec"):
         return Opened(_READY)
     model, version, _ = model_of(message)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from interlingua.protocols.dialect import Action, Opened
-from interlingua.protocols.protobuf_message import parse_split
+from interlingua.protocols.protobuf_message import parse_bounded, parse_split, split_off
 from interlingua.protocols.protobuf_wire import MAX_MESSAGE_BYTES, join_parts
 from interlingua.protocols.trtis.client_codec import LATEST, PendingCall, size_of, version_of
 from interlingua.protocols.trtis.client_codec import decode_response as read_response
@@ -52,7 +52,8 @@ Raws = list[memoryview]
 
 def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read the headers of an Infer request; version -1 is the latest, 0 is a version. Raises MALFORMED."""
-    message, raws = parse_split(_REQUEST, request.message, _RAW_INPUT)
+    rest, raws = split_off(_REQUEST, request.message, _RAW_INPUT)
+    message = parse_bounded(_REQUEST, rest)
     version = "" if message.model_version == LATEST else str(message.model_version)
     return Opened(_INFER, message.model_name, version, (message.meta_data, raws, request.context))
 

@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from interlingua.protocols.dialect import Action, GrpcEndpoint, Opened
-from interlingua.protocols.protobuf_message import parse
+from interlingua.protocols.protobuf_message import parse_bounded
 from interlingua.protocols.protobuf_wire import join
 from interlingua.protocols.trtis.codec_grpc import SERVICE, open_infer
 from interlingua.protocols.trtis.shared_memory_control import read_control
@@ -88,26 +88,26 @@ _SHARED_MEMORY = {
 
 
 def _open_status(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    message = parse(_message("Status", "Request"), request.message)
+    message = parse_bounded(_message("Status", "Request"), request.message)
     return Opened(_STATUS, message.model_name, message=request)
 
 
 def _open_health(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    mode = parse(_message("Health", "Request"), request.message).mode
+    mode = parse_bounded(_message("Health", "Request"), request.message).mode
     if mode not in _HEALTH:
         raise UnknownRequestError(f"unknown health mode '{mode}'")
     return Opened(_HEALTH[mode], message=request)
 
 
 def _open_model_control(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    message = parse(_message("ModelControl", "Request"), request.message)
+    message = parse_bounded(_message("ModelControl", "Request"), request.message)
     if message.type not in _MODEL_CONTROL:
         raise UnknownRequestError(f"unknown modelcontrol request type {message.type}")
     return Opened(_MODEL_CONTROL[message.type], message.model_name, message=request)
 
 
 def _open_repository(request: GrpcRequest) -> Opened[GrpcAnswer]:
-    if parse(_message("Repository", "Request"), request.message).WhichOneof("request_type") is None:
+    if parse_bounded(_message("Repository", "Request"), request.message).WhichOneof("request_type") is None:
         raise UnknownRequestError("request type is not specified")
     return Opened(_REPOSITORY, message=request)
 

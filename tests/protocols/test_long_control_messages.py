@@ -1,0 +1,106 @@
+"""Requests over gRPC of many small fields: no method builds them on the event loop, or without a limit."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from interlingua.protocols.dialect import GrpcEndpoint
+from interlingua.protocols.protobuf_message import SHORT_BYTES, count_fields, parse_bounded
+from interlingua.protocols.protobuf_wire import MAX_FIELDS
+from interlingua.protocols.reflection import Reflection
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.tfserving import examples
+from interlingua.protocols.tfserving.reload import open_reload
+from interlingua.protocols.wire import GrpcRequest
+from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas.offload import Offloader, OffloadRequired, OffloadRole
+from interlingua.schemas.oip import MESSAGES as OIP
+from interlingua.schemas.tfserving import MESSAGES as TFSERVING
+from interlingua.schemas.trtis import MESSAGES as TRTIS
+
+UNKNOWN = b"\xf8\x06\x01"
+"""A field that no message has."""
+
+LOAD: Any = OIP["inference.RepositoryModelLoadRequest"]
+INPUT: Any = TFSERVING["tensorflow.serving.Input"]
+RELOAD: Any = TFSERVING["tensorflow.serving.ReloadConfigRequest"]
+
+ENDPOINTS = [
+    pytest.param(endpoint, id=endpoint.method)
+    for dialect in DIALECTS.values()
+    if "grpc" in dialect.bindings
+    for endpoint in dialect.bindings["grpc"].endpoints
+]
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_every_method(endpoint: GrpcEndpoint) -> None:
+    request = GrpcRequest(endpoint.method, UNKNOWN * (MAX_FIELDS + 1))
+    with OffloadRole(offloader=cast(Offloader, object())), pytest.raises((OffloadRequired, InferenceError)):
+        endpoint.open(request)
+    with pytest.raises(InferenceError, match=f"more than {MAX_FIELDS} fields") as refused:
+        endpoint.open(request)
+    assert refused.value.code is ErrorCode.MALFORMED
+
+
+def test_tensors_of_version_1() -> None:
+    """The data of tensors are no fields of the header, which has the tensors."""
+    (infer,) = [
+        each for each in DIALECTS["trtis"].bindings["grpc"].endpoints if each.method.endswith("/Infer")
+    ]
+    header = {"input": [{"name": "a"}] * (MAX_FIELDS // 2 + 1)}
+    message = TRTIS["nvidia.inferenceserver.InferRequest"](meta_data=header).SerializeToString()
+    with pytest.raises(InferenceError, match=f"more than {MAX_FIELDS} fields"):
+        infer.open(GrpcRequest(infer.method, message))
+
+
+def test_fields_count_at_all_depths() -> None:
+    few = LOAD(model_name="m", parameters={str(n): {"int64_param": n} for n in range(100)})
+    # the name, and for each parameter its entry, its key, its value and the number in that
+    assert count_fields(LOAD, few.SerializeToString(), MAX_FIELDS, 1) == 401
+    assert count_fields(LOAD, few.SerializeToString(), MAX_FIELDS, 10) == 2201
+    many = LOAD(parameters={str(n): {} for n in range(MAX_FIELDS // 2)}).SerializeToString()
+    assert MAX_FIELDS < count_fields(LOAD, many, MAX_FIELDS, 1) < MAX_FIELDS + 4
+    with pytest.raises(InferenceError, match="more than"):
+        parse_bounded(LOAD, many)
+
+
+def test_large_values_are_few_fields() -> None:
+    file = {"file:1/model.onnx": {"bytes_param": bytes(4 * SHORT_BYTES)}}
+    message = LOAD(model_name="m", parameters=file).SerializeToString()
+    assert parse_bounded(LOAD, message).parameters["file:1/model.onnx"].bytes_param == bytes(4 * SHORT_BYTES)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"example_list": {"examples": [{}] * 260_000}},
+        {"example_list_with_context": {"examples": [{}] * 260_000}},
+    ],
+)
+def test_examples_without_features(document: Any) -> None:
+    with pytest.raises(InferenceError, match="max_elements") as refused:
+        examples.check_size(INPUT(**document).SerializeToString())
+    assert refused.value.code is ErrorCode.TOO_LARGE
+
+
+def test_examples_of_usual_size() -> None:
+    feature = {"float_list": {"value": [0.5] * 100}}
+    document = {"example_list": {"examples": [{"features": {"feature": {"a": feature}}}] * 10_000}}
+    examples.check_size(INPUT(**document).SerializeToString())
+
+
+def test_a_list_of_many_models() -> None:
+    """Each is compared with no other one."""
+    entry = {"base_path": "/m", "model_platform": "tensorflow"}
+    listed = [{**entry, "name": str(n)} for n in range(12_000)]
+    message = RELOAD(config={"model_config_list": {"config": listed}}).SerializeToString()
+    opened = open_reload(GrpcRequest("", message))
+    assert len(opened.argument) == len(listed)
+
+
+def test_reflection_repeats_no_long_request() -> None:
+    answer = Reflection(()).answer(UNKNOWN * SHORT_BYTES)
+    assert (answer.code, len(answer.message)) == (8, 0)
