@@ -148,6 +148,50 @@ def test_the_readers_of_expressions_find_what_they_name() -> None:
     assert len(list(expressions())) > 40
 
 
+NIGHT = (
+    (DEPLOY.parent / "docs" / "operations.md")
+    .read_text()
+    .partition("## Four things")[2]
+    .partition("\n## ")[0]
+)
+"""What the page says about the four things that break at night."""
+
+
+def test_the_page_for_the_night_explains_every_alert() -> None:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    alerts = {rule["alert"] for group in groups for rule in group["rules"]}
+    assert set(re.findall(r"`(Interlingua\w+)`", NIGHT)) == alerts
+
+
+def test_the_page_for_the_night_names_what_exists(daemon: Daemon, known: dict[str, set[str]]) -> None:
+    code = re.findall(r"`([^`]+)`", NIGHT)
+    metrics = {
+        re.split(r"\{", each)[0] for each in code if each.startswith(("interlingua_", "nv_", "process_"))
+    }
+    assert len(metrics) > 8
+    # a histogram has samples of other names
+    assert {name for name in metrics if name not in known and f"{name}_bucket" not in known} == set()
+    paths = {each for each in code if re.fullmatch(r"/[a-z/]+", each)}
+    assert paths >= {"/health/ready", "/upstreams", "/models"}
+    for path in paths:
+        assert requests.get(f"{daemon.admin}{path}", timeout=30).status_code in (200, 503), path
+
+
+def test_the_page_of_operations_quotes_the_log() -> None:
+    """Records whose text the page has in backticks."""
+    page = (DEPLOY.parent / "docs" / "operations.md").read_text()
+    quoted = {
+        *re.findall(
+            r"(?:log record|log lines|the log \(|its log has|logs) `([^`]+)`", " ".join(page.split())
+        ),
+        *re.findall(r"the log \(`([^`]+)`\)", page),
+    }
+    assert quoted >= {"model failed to load", "handed over", "option renamed", "reload refused"}
+    rooms = (DEPLOY.parent / room for room in ("runtime", "translator"))
+    sources = "".join(path.read_text() for room in rooms for path in room.rglob("*.py"))
+    assert {text for text in quoted if f'"{text}"' not in sources} == set()
+
+
 def test_the_autoscaler_names_a_metric_that_exists(known: dict[str, set[str]]) -> None:
     plain = yaml.safe_load((DEPLOY / "kubernetes" / "horizontal-pod-autoscaler.yaml").read_text())
     charted = render(DEPLOY / "helm" / "interlingua", "a", {"autoscaling": {"enabled": True}})

@@ -8,6 +8,7 @@ import queue
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -85,22 +86,27 @@ INVALID = {
 }
 
 
+def write_sum(models: Path, name: str) -> None:
+    """A model of sequences, which answers with the sum of the numbers so far."""
+    write(
+        models / name / "1" / "model.onnx",
+        [node("Add", ["IN", "sum"], ["OUT"]), node("Identity", ["OUT"], ["next"])],
+        [value(each, Datatype.INT32, ["n", 1]) for each in ("IN", "sum")],
+        [value(each, Datatype.INT32, ["n", 1]) for each in ("OUT", "next")],
+    )
+    (models / name / "config.pbtxt").write_text(
+        'input { name: "IN" data_type: TYPE_INT32 dims: 1 } '
+        f'output {{ name: "OUT" data_type: TYPE_INT32 dims: 1 }} {ONNX[name]}'
+    )
+
+
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon with all models, over HTTP and over gRPC."""
     folder = tmp_path_factory.mktemp("sequences")
     models = folder / "models"
-    for name, config in ONNX.items():
-        write(
-            models / name / "1" / "model.onnx",
-            [node("Add", ["IN", "sum"], ["OUT"]), node("Identity", ["OUT"], ["next"])],
-            [value(each, Datatype.INT32, ["n", 1]) for each in ("IN", "sum")],
-            [value(each, Datatype.INT32, ["n", 1]) for each in ("OUT", "next")],
-        )
-        (models / name / "config.pbtxt").write_text(
-            'input { name: "IN" data_type: TYPE_INT32 dims: 1 } '
-            f'output {{ name: "OUT" data_type: TYPE_INT32 dims: 1 }} {config}'
-        )
+    for name in ONNX:
+        write_sum(models, name)
     (models / "two" / "1").mkdir(parents=True)
     (models / "two" / "1" / "model.py").write_text(PYTHON)
     (models / "two" / "config.pbtxt").write_text(PYTHON_CONFIG)

@@ -19,6 +19,7 @@ import requests
 from interlingua.translator.recording.files import RecordingReader
 from tests.chaos import handovers
 from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon, eventually
+from tests.e2e.test_sequences import write_sum
 from tests.ports import free_port
 
 SPEC = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
@@ -138,7 +139,8 @@ def test_what_clients_have_changed_moves(tmp_path: Path) -> None:
     memory = Path(f"/dev/shm/interlingua_takeover_{os.getpid()}")
     memory.write_bytes(bytes(64))
     models = {"path": str(ROOT / "examples" / "models"), "control": "explicit", "load": ["simple"]}
-    of = partial(config, tmp_path, model_repository=[models])
+    write_sum(tmp_path / "models", "direct")
+    of = partial(config, tmp_path, model_repository=[models, {"path": str(tmp_path / "models")}])
     region = {"key": f"/{memory.name}", "byte_size": 32, "offset": 8}
     first = Daemon.start(tmp_path, of(server={**of()["server"], "workers": 0}))
     daemons = [first]
@@ -148,6 +150,13 @@ def test_what_clients_have_changed_moves(tmp_path: Path) -> None:
         reply = requests.request(method, f"http://{http}/{path}", json=body, timeout=WAIT_SECS)
         assert reply.status_code == 200, (path, reply.text)
         return reply
+
+    def added(number: int, start: bool = False) -> Any:
+        """The answer of the sequence, which has no other client."""
+        one = {"name": "IN", "datatype": "INT32", "shape": [1, 1], "data": [number]}
+        body = {"inputs": [one], "parameters": {"sequence_id": 7, "sequence_start": start}}
+        reply = requests.post(f"http://{http}/v2/models/direct/infer", json=body, timeout=WAIT_SECS)
+        return reply.json()["outputs"][0]["data"][0] if reply.ok else (reply.status_code, reply.text)
 
     def state() -> tuple[Any, ...]:
         regions = call("v2/systemsharedmemory/status", method="GET").json()
@@ -167,12 +176,17 @@ def test_what_clients_have_changed_moves(tmp_path: Path) -> None:
         call("grps/v1/health/offline", method="GET")
         before = state()
         assert before[0][0]["name"] == "mine" and before[1] != 200 and before[2] == [False, True]
+        assert (added(1, start=True), added(2)) == (1, 3)
         for workers in (2, 0):
             new = Daemon.begin(tmp_path, of(server={**of()["server"], "workers": workers}), "--take-over")
             daemons.append(new)
             new.until("took over")
             assert daemons[-2].process.wait(WAIT_SECS) == 0
             assert state() == before
+            # the sum was in the memory of the old process: no answer is better than a wrong one
+            status, text = added(4)
+            assert status == 400 and "must specify the START flag" in text
+            assert (added(1, start=True), added(2)) == (1, 3)
         assert daemons[-1].stop() == 0
     finally:
         memory.unlink()
