@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from interlingua.runtime.ring.lending import SharedView
+from interlingua.runtime.ring.memory import SharedFile
+
 ALIGNMENT = 64
 """The alignment of tensors, for vector instructions."""
 
@@ -112,29 +115,31 @@ class RegionViews:
 
     def __init__(self, flags: mmap.mmap) -> None:
         self._flags = flags
-        self._regions: dict[int, mmap.mmap] = {}
+        self._regions: dict[int, tuple[mmap.mmap, SharedFile]] = {}
         self._watched: dict[int, weakref.ref[NDArray[Any]]] = {}
 
     def add(self, number: int, descriptor: int) -> None:
-        """Map region ``number``, replacing the earlier one; closes ``descriptor``."""
-        try:
-            self._regions[number] = mmap.mmap(descriptor, 0)
-        finally:
-            os.close(descriptor)
+        """Map region ``number``, replacing the earlier one; owns ``descriptor``. Raises ``OSError``."""
+        file = SharedFile(descriptor)
+        self._regions[number] = mmap.mmap(descriptor, 0), file
 
     def view(self, number: int) -> memoryview:
         """Region ``number``, writable. It is free again when this view and all slices of it are gone."""
-        whole = np.frombuffer(self._regions[number], np.uint8)
+        memory, file = self._regions[number]
+        whole = np.frombuffer(memory, np.uint8).view(SharedView)
+        whole.file = file
         # one view at a time: the writer places nothing more until this one is gone
         self._watched[number] = weakref.ref(whole, self._freed(number))
         return whole.data
 
     def close(self) -> None:
-        """Free the regions without views, and the flags after the last; the others are freed with their
+        """Free the regions without views, and the flags if there are no others; those are freed with their
         views."""
-        for number in [number for number in self._regions if not self._is_watched(number)]:
-            self._regions.pop(number).close()
-        if not self._regions:
+        for number, (memory, _) in self._regions.items():
+            if not self._is_watched(number):
+                memory.close()
+        self._regions.clear()
+        if not any(map(self._is_watched, self._watched)):
             self._flags.close()
 
     def _is_watched(self, number: int) -> bool:

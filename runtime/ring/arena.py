@@ -61,7 +61,7 @@ class Arena:
     def __init__(self, memory: mmap.mmap, flags: mmap.mmap) -> None:
         self._memory = memory
         self._flags = memoryview(flags)
-        self._address = _address(memoryview(memory))
+        self._address = address(memoryview(memory))
         self.size = len(memory)
         self._free = [(0, self.size)]
         self._used: dict[int, _Use] = {}
@@ -97,14 +97,29 @@ class Arena:
         block: object = view.obj
         if not isinstance(block, Block) or block.arena is not self:
             return None
+        ticket = self.ticket()
+        if ticket is None:
+            return None
+        self._used[block.offset].tickets.append(ticket)
+        return Extent(ticket, address(view) - self._address, len(view))
+
+    def ticket(self) -> int | None:
+        """A flag for one message, set; None if all are."""
         if not self._tickets:
             self._take_tickets()
             if not self._tickets:
                 return None
         ticket = self._tickets.popleft()
         self._flags[ticket] = 1
-        self._used[block.offset].tickets.append(ticket)
-        return Extent(ticket, _address(view) - self._address, len(view))
+        return ticket
+
+    def is_clear(self, ticket: int) -> bool:
+        """Whether the reader has no view of the message with ``ticket``."""
+        return not self._flags[ticket]
+
+    def put_back(self, ticket: int) -> None:
+        """The message with ``ticket`` is in no block, and has no view."""
+        self._tickets.append(ticket)
 
     def withdraw(self, ticket: int) -> None:
         """The message with ``ticket`` is not sent."""
@@ -176,7 +191,7 @@ class Arena:
 
 
 class Received(np.ndarray[tuple[int], np.dtype[np.uint8]]):
-    """The bytes at a place, which their views refer to. ``reader`` has the arena, unless this is a slice."""
+    """The bytes at a place, which their views refer to. ``reader`` has the arena, if they are there."""
 
     reader: ArenaReader | None = None
 
@@ -204,25 +219,28 @@ class ArenaReader:
         self.file = file
         if file is not None:
             weakref.finalize(self, os.close, file.descriptor)
-        self._address = _address(memoryview(memory))
+        self._address = address(memoryview(memory))
         self._flags = memoryview(flags)
         self._held: dict[int, _Held] = {}
         self._clear = _clearing(self._flags, self._held)
 
-    def view(self, place: Extent) -> memoryview:
-        """The bytes at ``place``, read-only. Raises ``ValueError`` for a place outside of the arena."""
+    def view(self, place: Extent, memory: mmap.mmap | None = None) -> memoryview:
+        """The bytes at ``place``, or there in other ``memory``, read-only. Raises ``ValueError`` for a place
+        outside."""
         ticket, offset, size = place
-        if offset + size > self.size or ticket >= TICKETS:
-            raise ValueError(f"a message claims {size} bytes at {offset} of an arena of {self.size}")
-        whole = Received(size, np.uint8, self._memory, offset)
-        whole.reader = self
+        end = self.size if memory is None else len(memory)
+        if offset + size > end or ticket >= TICKETS:
+            raise ValueError(f"a message claims {size} bytes at {offset} of memory of {end}")
+        whole = Received(size, np.uint8, self._memory if memory is None else memory, offset)
+        if memory is None:
+            whole.reader = self
         self._held[ticket] = held = _Held(whole, self._clear)
         held.ticket = ticket
         return whole.data.toreadonly()
 
     def offset(self, view: memoryview) -> int:
         """Where in the arena ``view`` begins, which is of this reader."""
-        return _address(view) - self._address
+        return address(view) - self._address
 
 
 def _clearing(flags: memoryview, held: dict[int, _Held]) -> Callable[[Any], None]:
@@ -237,6 +255,7 @@ def _clearing(flags: memoryview, held: dict[int, _Held]) -> Callable[[Any], None
     return clear
 
 
-def _address(view: memoryview) -> int:
+def address(view: memoryview) -> int:
+    """Where ``view`` begins in this process."""
     address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
     return address

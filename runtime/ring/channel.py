@@ -1,8 +1,8 @@
 """A channel between two processes: a ring and an arena in each direction, and doorbells.
 
-A third process creates a channel and gives each end to its process. The records of one turn of the event loop
-are sent with one doorbell. An end that finds the ring full keeps its records and tries again: the reader
-frees slots in each of its turns.
+A third process creates a channel and gives each end to its process. A socket, the lifeline, ends with either
+of them. The records of one turn of the event loop are sent with one doorbell. An end that finds the ring full
+keeps its records and tries again: the reader frees slots in each of its turns.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import mmap
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from interlingua.runtime.ring import memory
 from interlingua.runtime.ring.arena import TICKETS, Arena, ArenaFile, ArenaReader, Extent
+from interlingua.runtime.ring.lending import Borrower, Lender
 from interlingua.runtime.ring.ring import RingReader, RingWriter, ring_bytes
 
 SLOTS = 1024
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 class Ends(NamedTuple):
     """The descriptors of one end: the memory of both directions, written and read ones, the doorbells to ring
-    and to hear, and a socket that ends with the other process."""
+    and to hear, and the lifeline."""
 
     written: int
     read: int
@@ -75,7 +76,7 @@ def create(arena_bytes: int) -> tuple[Ends, Ends]:
     size = _ARENA + arena_bytes
     one, other = (memory.create("channel", size) for _ in range(2))
     bells = [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(2)]
-    here, there = socket.socketpair()
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     return (
         Ends(one, other, bells[0], bells[1], here.detach()),
         Ends(os.dup(other), os.dup(one), os.dup(bells[1]), os.dup(bells[0]), there.detach()),
@@ -98,13 +99,15 @@ class Channel:
         self._writer = RingWriter(written.ring)
         self._reader = RingReader(read.ring)
         self.arena = Arena(written.arena, written.flags)
-        self.view = ArenaReader(read.arena, read.flags, file).view
+        self._arena_reader = ArenaReader(read.arena, read.flags, file)
+        self._lender = Lender(self._lifeline, self.arena)
+        self._borrower = Borrower(self._lifeline)
         self.waiting: deque[bytes] = deque()
         self._bell: asyncio.Handle | None = None
         self._open = True
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._hear, self._heard)
-        self._loop.add_reader(self._lifeline.fileno(), self._ended)
+        self._loop.add_reader(self._lifeline.fileno(), self._live)
         self._trimming = self._loop.call_later(_TRIM_SECS, self._trim)
 
     def send(self, record: bytes) -> None:
@@ -114,10 +117,10 @@ class Channel:
         if self._bell is None:
             self._bell = self._loop.call_soon(self._flush)
 
-    def place(self, data: memoryview) -> Extent | None:
-        """The place of ``data`` for one record: its own if it is in the arena, else that of a copy; None if
-        there is no space."""
-        place = self.arena.send(data)
+    def place(self, data: memoryview) -> Sequence[int] | None:
+        """The place of ``data`` for one record: its own if it is in the arena, or in a file that the reader
+        can map, else that of a copy; None if there is no space."""
+        place = self.arena.send(data) or self._lender.lend(data)
         if place is not None:
             return place
         block = self.arena.allocate(len(data))
@@ -125,6 +128,11 @@ class Channel:
             return None
         block[:] = data
         return self.arena.send(block)
+
+    def view(self, place: Sequence[int]) -> memoryview:
+        """The bytes at the ``place`` of a record, read-only. Raises ``ValueError`` if there are none."""
+        memory = self._borrower.memory(place[3]) if len(place) > 3 else None
+        return self._arena_reader.view(Extent(*place[:3]), memory)
 
     def close(self) -> None:
         """Send nothing more. The other end is notified; views of received data stay."""
@@ -138,6 +146,8 @@ class Channel:
         # the memory is unmapped with the last reference: cycles would keep it
         self._receive = self._lost = ignore
         self._trimming.cancel()
+        self._lender.close()
+        self._borrower.close()
         self._lifeline.close()
         os.close(self._ring)
         os.close(self._hear)
@@ -153,7 +163,11 @@ class Channel:
             self._bell = self._loop.call_later(_FULL_SECS, self._flush)
         os.eventfd_write(self._ring, 1)
 
+    def _settle(self) -> None:
+        self._lender.settle()
+
     def _trim(self) -> None:
+        self._settle()
         self.arena.trim()
         self._trimming = self._loop.call_later(_TRIM_SECS, self._trim)
 
@@ -170,6 +184,8 @@ class Channel:
             self._loop.call_soon(self._take)
 
     def _read_some(self) -> int:
+        if self._lender.lent or self._lender.gone:
+            self._settle()
         try:
             records = self._reader.take(_TURN_RECORDS)
             for record in records:
@@ -180,7 +196,10 @@ class Channel:
             return 0
         return len(records)
 
-    def _ended(self) -> None:
+    def _live(self) -> None:
+        """Something has come over the lifeline, or it has ended."""
+        if self._borrower.receive():
+            return
         # records from before the end count
         while self._open and self._read_some():
             continue

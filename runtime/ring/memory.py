@@ -1,9 +1,18 @@
-"""Anonymous memory that two processes map."""
+"""Anonymous memory that several processes map."""
 
 from __future__ import annotations
 
 import mmap
 import os
+import weakref
+
+
+class SharedFile:
+    """Owns ``descriptor``, of memory that other processes may map."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
 
 
 def create(name: str, size: int) -> int:

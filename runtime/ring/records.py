@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from interlingua.runtime.ring.arena import Extent
 from interlingua.runtime.ring.channel import Channel
 from interlingua.runtime.ring.ring import SLOT_BYTES
 from interlingua.schemas import (
@@ -42,7 +41,7 @@ _FORMAT = 2
 """The version of marshal's format: later ones look for equal references, of which records have none."""
 
 Places = list[tuple[int, ...]]
-"""The tensors of a record that lie in the arena, each an ``Extent``; values refer to them by index."""
+"""The places of a record's large tensors, as of ``Channel.place``; values refer to them by index."""
 
 Views = Sequence[memoryview]
 """The same as the reader sees them: a record that is dropped frees its memory."""
@@ -76,9 +75,9 @@ def read(channel: Channel, record: Any) -> Record:
     """The parts of a ``record`` from ``channel``."""
     if record[0] == _ELSEWHERE:
         # written by another process of this server
-        record = marshal.loads(channel.view(Extent(*record[2])))  # noqa: S302
+        record = marshal.loads(channel.view(record[2]))  # noqa: S302
     kind, number, values, places = record
-    return kind, number, values, [channel.view(Extent(*place)) for place in places] if places else ()
+    return kind, number, values, [channel.view(place) for place in places] if places else ()
 
 
 def plain_request(
