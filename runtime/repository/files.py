@@ -39,10 +39,11 @@ from interlingua.runtime.repository.model_files import (
     backend_of_files,
     default_filename,
     model_file,
+    sibling_versions,
     version_folders,
 )
-from interlingua.runtime.repository.model_folders import model_folder, model_folders
-from interlingua.runtime.repository.snapshot import Origin, snapshot
+from interlingua.runtime.repository.model_folders import model_folder, model_folders, sibling_folders
+from interlingua.runtime.repository.snapshot import Origin, Snapshot, snapshot
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
 from interlingua.runtime.target import Target, Version
 from interlingua.schemas import Parameter, Signature, VersionPolicy
@@ -64,7 +65,7 @@ class ModelSource:
     :func:`default_instances`. ``ModelConfig`` describes ``device``, ``providers`` and ``limits``. ``config``
     is a serialized ``inference.ModelConfig`` that replaces the folder's own, ``versions`` override its
     policy. ``allow_pickle``: its files may be pickles, which execute code. ``ray`` is the deployment of a
-    model that runs on Ray.
+    model that runs on Ray. ``siblings`` are folders of other versions, with MLServer's settings.
     """
 
     name: str
@@ -81,6 +82,13 @@ class ModelSource:
     limits: Limits = DEFAULT_LIMITS
     allow_pickle: bool = False
     ray: DeploymentOptions | None = None
+    siblings: tuple[Path, ...] = ()
+
+    def snapshot(self) -> Snapshot | None:
+        """A snapshot of its files, None if there are none. Blocks. Raises ``OSError``."""
+        if self.path is None or not self.path.exists():
+            return None
+        return snapshot(self.path, self.siblings)
 
 
 @dataclass(slots=True)
@@ -122,7 +130,9 @@ class Repository:
         return model_folder(self.path, name) or self.path / name
 
     def source(self, name: str) -> ModelSource:
-        return ModelSource(name, self.folder(name), limits=self.limits, allow_pickle=self.allow_pickle)
+        folder = self.folder(name)
+        more = sibling_folders(self.path, folder)
+        return ModelSource(name, folder, limits=self.limits, allow_pickle=self.allow_pickle, siblings=more)
 
 
 def is_model_name(name: str) -> bool:
@@ -189,7 +199,7 @@ def load_model(source: ModelSource, before: Target | None = None) -> Target:
         return BACKENDS["ray"].deploy(source, before)
     try:
         # looked at before anything is read, so that a change meanwhile shows later
-        origin = Origin(source, snapshot(source.path) if source.path and source.path.exists() else None)
+        origin = Origin(source, source.snapshot())
         where, config, found = _located(source)
     except OSError as error:
         raise LoadError(str(error)) from error
@@ -387,7 +397,11 @@ def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
     config = read_config(path) if source.config is None else override_config(path, source.config)
     if config.name not in ("", path.name, source.name):
         raise LoadError(f"{path}: the configuration is of model '{config.name}', not of '{path.name}'")
-    return path, _stated(source, config), version_folders(path, config)
+    found = version_folders(path, config)
+    if source.siblings:
+        found = {**sibling_versions(source.siblings, path, config), **found}
+        config = replace(config, version_policy=VersionPolicy(latest=0))
+    return path, _stated(source, config), found
 
 
 def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:

@@ -6,11 +6,13 @@ the folder itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from interlingua.runtime.backends import BACKENDS, WELL_KNOWN_FILES, Backend
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
+from interlingua.runtime.model_config.pbtxt import read_config
 from interlingua.runtime.repository.snapshot import version_number
 
 MODEL_SUFFIXES = tuple(dict.fromkeys(Path(filename).suffix for filename, _ in WELL_KNOWN_FILES))
@@ -34,6 +36,18 @@ def version_folders(folder: Path, config: ModelConfig) -> dict[int, Path]:
             found[number] = entry
     if not found and _has_table(folder, config):
         return {config.folder_version: folder}
+    return found
+
+
+def sibling_versions(folders: Iterable[Path], path: Path, config: ModelConfig) -> dict[int, Path]:
+    """The versions in ``folders``, which MLServer serves all. Raises ``LoadError`` if their settings differ
+    from ``config``, those in ``path``, in more than the version."""
+    found: dict[int, Path] = {}
+    for folder in folders:
+        other = read_config(folder)
+        if replace(other, folder_version=config.folder_version) != config:
+            raise LoadError(f"{folder}: its settings differ from those in {path} in more than the version")
+        found |= {other.folder_version: folder}
     return found
 
 

@@ -41,6 +41,20 @@ def model_folder(repository: Path, name: str) -> Path | None:
         return None
 
 
+def sibling_folders(repository: Path, folder: Path) -> tuple[Path, ...]:
+    """The other folders in that of ``folder``, below ``repository``, with MLServer's settings of the same
+    model: those of its other versions. Folders at the top of a repository are models of their own. Blocks."""
+    if folder.parent == repository or not _has_settings(folder):
+        return ()
+    name = _name(folder)
+    others = (entry for entry in folder.parent.iterdir() if entry != folder and entry.name[0] != ".")
+    return tuple(sorted(entry for entry in others if _has_settings(entry) and _name(entry) == name))
+
+
+def _has_settings(folder: Path) -> bool:
+    return (folder / SETTINGS_FILENAME).is_file() and not (folder / CONFIG_FILENAME).is_file()
+
+
 def _models_in(folder: Path) -> tuple[Path, ...]:
     """The folders with settings: ``folder`` itself, and those in it; ``folder`` if there are none."""
     if (folder / CONFIG_FILENAME).is_file():
@@ -62,8 +76,7 @@ def _with_settings(top: Path) -> Iterator[Path]:
 
 
 def _name(folder: Path) -> str:
-    settings = folder / SETTINGS_FILENAME
-    if not settings.is_file() or (folder / CONFIG_FILENAME).is_file():
+    if not _has_settings(folder):
         return folder.name
     name = stated_name(folder)
     # a name that no path can have would be that of no request either

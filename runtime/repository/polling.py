@@ -15,7 +15,7 @@ from pathlib import Path
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import ALL, Repository
-from interlingua.runtime.repository.snapshot import Snapshot, snapshot
+from interlingua.runtime.repository.snapshot import Snapshot
 
 SETTLE_SECS = 1.0
 """The longest time until changed files are polled again, to see whether they have settled."""
@@ -126,7 +126,9 @@ class Poller:
                     continue
                 seen.add(name)
                 try:
-                    look.models[name] = _Sight(repository, snapshot(repository.folder(name)))
+                    files = repository.source(name).snapshot()
+                    if files is not None:
+                        look.models[name] = _Sight(repository, files)
                 except OSError:
                     # it is being written, or was just removed
                     if repository.folder(name).exists():

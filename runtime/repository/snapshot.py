@@ -4,7 +4,7 @@ contents are read."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,9 +31,23 @@ class Origin:
     files: Snapshot | None
 
 
-def snapshot(path: Path) -> Snapshot:
-    """A snapshot of the model folder or model file at ``path``, without hidden files and compiled Python
-    modules. Blocks. Raises ``OSError`` if it is unreadable, for example while files are being removed."""
+def snapshot(path: Path, siblings: Iterable[Path] = ()) -> Snapshot:
+    """A snapshot of the model folder or model file at ``path`` and of its ``siblings``, without
+    hidden files and compiled Python modules. Blocks. Raises ``OSError`` if one is unreadable, for example
+    while files are being removed."""
+    found = _snapshot(path)
+    others = [file for folder in siblings for file in _files_of(folder)]
+    return Snapshot(tuple(sorted((*found.common, *others))), found.versions) if others else found
+
+
+def _files_of(folder: Path) -> Iterator[tuple[str, int, int, int]]:
+    found = _snapshot(folder)
+    for files in (found.common, *found.versions.values()):
+        for path, size, mtime, inode in files:
+            yield f"{folder.name}/{path}", size, mtime, inode
+
+
+def _snapshot(path: Path) -> Snapshot:
     if not path.is_dir():
         return Snapshot((_file(path.name, path),))
     common: list[tuple[str, int, int, int]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,40 @@ async def test_settings_at_any_depth(tmp_path: Path) -> None:
         await catalog.load(name)
         response = await catalog.find(name).infer(request(model=name))
         assert response.outputs[0].numpy().ravel().tolist() == MODEL.predict(questions()).tolist()
+    await catalog.close()
+
+
+async def test_versions_in_folders_of_their_own(tmp_path: Path) -> None:
+    """As MLServer has them: settings of one name below one folder."""
+    other = LogisticRegression().fit(-ROWS, CLASSES)
+    for number, model in ((1, MODEL), (2, other)):
+        folder = tmp_path / "iris" / f"v{number}"
+        mlserver(
+            folder, {"name": "m", **SKLEARN, "parameters": {"uri": "./model.joblib", "version": f"v{number}"}}
+        )
+        joblib.dump(model, folder / "model.joblib")
+    repository = Repository(tmp_path, controlled=True, allow_pickle=True)
+    assert repository.names() == ["m"]
+    catalog = ModelCatalog(repositories=[repository])
+    await catalog.load("m")
+
+    async def answered(version: str) -> Any:
+        asked = replace(request(), version=version)
+        return (await catalog.find("m").infer(asked)).outputs[0].numpy().ravel().tolist()
+
+    expected = {"1": MODEL.predict(questions()).tolist(), "2": other.predict(questions()).tolist()}
+    assert {number: await answered(number) for number in expected} == expected
+    assert await answered("") == expected["2"], "the highest version"
+    before = catalog.find("m")
+    await catalog.load("m")
+    assert catalog.find("m") is before
+    joblib.dump(MODEL, tmp_path / "iris" / "v2" / "model.joblib")
+    await catalog.load("m")
+    assert await answered("") == expected["1"]
+    settings = tmp_path / "iris" / "v2" / "model-settings.json"
+    settings.write_text(settings.read_text().replace("./model.joblib", "./other.joblib"))
+    with pytest.raises(InferenceError, match="differ from those in .* in more than the version"):
+        await catalog.load("m")
     await catalog.close()
 
 
