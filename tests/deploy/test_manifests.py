@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,21 @@ CHART = DEPLOY / "helm" / "interlingua"
 VERSIONS = ("1.29", "1.33")
 """``appProtocol: kubernetes.io/h2c`` and everything else here is stable in all of them."""
 
+PEERS: dict[str, Any] = {
+    "listeners": [
+        *yaml.safe_load((CHART / "values.yaml").read_text())["config"]["listeners"],
+        {
+            "listen": ":8009",
+            "transport": "grpc",
+            "dialects": ["oip"],
+            "allow": {"inference": ["10.0.0.0/8"]},
+        },
+    ],
+    "peers": {"listener": ":8009", "urls": ["bridge-peers:8009"]},
+}
 EVERYTHING: dict[str, Any] = {
+    "config": PEERS,
+    "peers": {"enabled": True},
     "image": {"tag": "1.2.3"},
     "imagePullSecrets": [{"name": "registry"}],
     "autoscaling": {"enabled": True},
@@ -90,7 +105,7 @@ def test_selectors_select_the_pods(objects: list[dict[str, Any]]) -> None:
     labels = deployment["spec"]["template"]["metadata"]["labels"].items()
     selectors = [
         deployment["spec"]["selector"]["matchLabels"],
-        one(objects, "Service")["spec"]["selector"],
+        *(each["spec"]["selector"] for each in objects if each["kind"] == "Service"),
         one(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
         *(each["spec"]["podSelector"]["matchLabels"] for each in objects if each["kind"] == "NetworkPolicy"),
     ]
@@ -101,7 +116,8 @@ def test_selectors_select_the_pods(objects: list[dict[str, Any]]) -> None:
 def test_ports_have_names_that_exist(objects: list[dict[str, Any]]) -> None:
     (container,) = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     named = {port["name"]: port["containerPort"] for port in container["ports"]}
-    used = [port["targetPort"] for port in one(objects, "Service")["spec"]["ports"]]
+    services = [each for each in objects if each["kind"] == "Service"]
+    used = [port["targetPort"] for each in services for port in each["spec"]["ports"]]
     used += [container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")]
     for policy in (each for each in objects if each["kind"] == "NetworkPolicy"):
         used += [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]]
@@ -109,6 +125,25 @@ def test_ports_have_names_that_exist(objects: list[dict[str, Any]]) -> None:
     config = configuration(objects)
     listens = [each["listen"] for each in (*config["listeners"], config["admin"])]
     assert sorted(listens) == sorted(f":{number}" for number in named.values())
+
+
+def test_peers_find_each_other(objects: list[dict[str, Any]]) -> None:
+    peers = parse(yaml.safe_dump(configuration(objects))).peers
+    headless = [each for each in objects if each["kind"] == "Service" and "clusterIP" in each["spec"]]
+    if peers is None:
+        assert not headless
+        return
+    (service,) = headless
+    assert service["spec"]["clusterIP"] == "None"
+    # a daemon is not ready until the others know it
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    (port,) = service["spec"]["ports"]
+    assert peers.urls == (f"{service['metadata']['name']}:{port['port']}",)
+    rules = [each["spec"] for each in objects if each["kind"] == "NetworkPolicy"]
+    for rule in rules:
+        (own,) = (each for each in rule["ingress"] if {"port": "peers"} in each["ports"])
+        assert own["from"] == [{"podSelector": {"matchLabels": service["spec"]["selector"]}}]
+        assert any(each["to"] == own["from"] for each in rule["egress"])
 
 
 def test_a_pod_has_time_to_drain(objects: list[dict[str, Any]]) -> None:
@@ -153,7 +188,10 @@ def configurations() -> dict[str, str]:
 @pytest.mark.parametrize("name", configurations())
 def test_clients_of_every_dialect_are_served(name: str) -> None:
     """Also of a dialect that listeners speak only where they list it."""
-    for listener in parse(configurations()[name]).listeners:
+    config = parse(configurations()[name])
+    for listener in config.listeners:
+        if config.peers is not None and listener.listen == config.peers.listener:
+            continue  # no client connects there
         carried = {each for each, dialect in DIALECTS.items() if listener.transport in dialect.bindings}
         # KServe's version 1 and GraphPipe both answer GET /
         refused = {"graphpipe"} if name == "kserve" else set()
@@ -166,6 +204,35 @@ def test_the_runtime_has_the_protocols_that_it_states() -> None:
     assert http.flavors | {"oip": "kserve", "tfserving": "kserve"} == http.flavors
     assert runtime["spec"]["protocolVersions"] == ["v1", "v2", "grpc-v2"]
     assert "tfserving" in http.dialects and "oip" in rpc.dialects
+
+
+def test_the_transformer_reaches_its_predictor(tmp_path: Path) -> None:
+    """KServe adds arguments to the container of a transformer."""
+    text = (DEPLOY / "kserve" / "inference-service.yaml").read_text()
+    service, settings = yaml.safe_load_all(text)
+    assert set(service) == {"apiVersion", "kind", "metadata", "spec"}
+    assert service["apiVersion"] == "serving.kserve.io/v1beta1" and service["kind"] == "InferenceService"
+    transformer, model = service["spec"]["transformer"], service["spec"]["predictor"]["model"]
+    assert model["protocolVersion"] == "v2" and model["modelFormat"]["name"]
+    (container,) = transformer["containers"]
+    assert container["name"] == "kserve-container" and "args" not in container
+    assert {"name": "PROTOCOL", "value": "v2"} in container["env"]
+    assert transformer["volumes"][0]["configMap"]["name"] == settings["metadata"]["name"]
+    # the command as KServe completes it, with a program that prints what it gets
+    program = tmp_path / "environment" / "bin" / "interlingua"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "$MODEL $PREDICTOR $@"\n')
+    program.chmod(0o755)
+    added = ["--model_name", "digits", "--predictor_host", "digits-predictor.default", "--http_port", "8080"]
+    ran = subprocess.run([*container["command"], *added], cwd=tmp_path, capture_output=True, text=True)
+    name, host, *arguments = ran.stdout.split()
+    assert (name, host) == ("digits", "digits-predictor.default")
+    assert arguments == ["serve", "-c", "/etc/interlingua/config.yaml"]
+    config = settings["data"]["config.yaml"].replace("${MODEL}", name).replace("${PREDICTOR}", host)
+    found = parse(config)
+    assert found.upstreams["predictor"].urls == (f"http://{host}",)
+    (port,) = container["ports"]
+    assert found.listeners[0].listen == f":{port['containerPort']}" == ":8080"
 
 
 @pytest.mark.parametrize("release", ["bridge", "a" * 63])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -61,8 +62,8 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
         running.kill()
 
 
-@pytest.fixture
-def front(tmp_path: Path, servers: Servers) -> Iterator[Daemon]:
+@pytest.fixture(params=[0, 2])
+def front(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Iterator[Daemon]:
     folder = tmp_path / "out"
     folder.mkdir()
     upstreams = {}
@@ -75,7 +76,7 @@ def front(tmp_path: Path, servers: Servers) -> Iterator[Daemon]:
             "resolve_interval_secs": 0.02,
         }
     config = {
-        "server": {"workers": 0},
+        "server": {"workers": request.param},
         "listeners": [{"listen": "127.0.0.1:0", "transport": "http"}],
         "admin": {"listen": "127.0.0.1:0"},
         "models": {name: {"upstream": name} for name in DIALECTS},
@@ -134,6 +135,14 @@ def test_no_request_is_lost_or_duplicated(tmp_path: Path, servers: Servers, fron
             sent[name] += each.result()
     assert executed(servers.statistics) == sent
     assert min(sent.values()) > 0
+
+    # a reload needs a readable file; what runs goes on without it
+    (tmp_path / "out" / "oip.yaml").unlink()
+    front.process.send_signal(signal.SIGHUP)
+    refused = front.until("reload refused")
+    assert "oip.yaml' cannot be read" in str(refused)
+    with requests.Session() as session:
+        ask(session, front.addresses[0], "oip", 1.0)
 
 
 def executed(address: str) -> dict[str, int]:

@@ -57,7 +57,22 @@ def _merge_servers(these: list[dict[str, Any]], others: list[dict[str, Any]]) ->
     return list(known.values())
 
 
+def merge(these: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """The reports of two processes as one. A process that does not follow an upstream has the servers of its
+    start: a process that does follow it knows which of them are still there."""
+    found: dict[str, Any] = merged(these, others, MERGING)
+    for name in these.keys() & others.keys():
+        one, other = these[name], others[name]
+        if one["followed"] is not other["followed"]:
+            followed, rest = (one, other) if one["followed"] else (other, one)
+            there = {each["url"] for each in followed["servers"]}
+            known = [each for each in rest["servers"] if each["url"] in there]
+            found[name]["servers"] = _merge_servers(followed["servers"], known)
+    return found
+
+
 MERGING: Rules = {
+    "followed": lambda one, other: one or other,
     "servers": _merge_servers,
     "url": first,
     "state": worst("in use", "not ready", "ejected"),
@@ -75,17 +90,21 @@ def without_process(report: Any) -> Any:
     """What stays of a report when its process has exited."""
     return {
         name: {
+            "followed": False,
             "servers": [
                 {**without(server, GAUGES), "state": "in use", "breaker": "closed", "last_failure": ""}
                 for server in upstream["servers"]
-            ]
+            ],
         }
         for name, upstream in report.items()
     }
 
 
 def _upstream(upstream: Upstream) -> dict[str, Any]:
-    found: dict[str, Any] = {"servers": [_server(member) for member in upstream.pool.members]}
+    found: dict[str, Any] = {
+        "followed": upstream.pool.watched,
+        "servers": [_server(member) for member in upstream.pool.members],
+    }
     if (gate := upstream.gate) is not None:
         found["limited"] = {"under_way": gate.running, "waiting": gate.waiting, "bytes": gate.nbytes}
     return found

@@ -38,7 +38,11 @@ def _plain(rules: merging.Rules, gauges: frozenset[str] = frozenset()) -> Mergin
 
 
 def _merged_by(rules: merging.Rules) -> Callable[[Any, Any], Any]:
-    return lambda these, others: others if these is None else merging.merged(these, others, rules)
+    return _unless_first(lambda these, others: merging.merged(these, others, rules))
+
+
+def _unless_first(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda these, others: others if these is None else merge(these, others)
 
 
 def _counters(families: Sequence[Family]) -> list[Family]:
@@ -52,7 +56,7 @@ def _latest(these: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[d
 REPORTS: Mapping[str, Merging] = {
     "server": _plain(overview.MERGING, overview.GAUGES),
     "models": Merging(dict, model_report.merge, model_report.without_process, model_report.render),
-    "upstreams": Merging(lambda: None, _merged_by(upstreams.MERGING), upstreams.without_process),
+    "upstreams": Merging(lambda: None, _unless_first(upstreams.merge), upstreams.without_process),
     "routes": _plain(routes.MERGING),
     "mirror": Merging(list, mirror.merge, mirror.without_process, mirror.reports),
     "tap": _plain({}, frozenset({"queued_bytes"})),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -648,6 +649,63 @@ async def test_what_cannot_be_looked_up_stays_as_it_was() -> None:
         await ask(target)
     assert looked.executed() == {"": 0, "10.0.0.1": 3, "10.0.0.2": 3}
     await target.close()
+
+
+async def test_addresses_come_and_go_under_load_without_a_lost_request() -> None:
+    """As those of a headless service, 50 times."""
+    looked = Looked("10.0.0.1")
+    target = looked.upstream()
+    sent, stop = 0, False
+
+    async def load() -> None:
+        nonlocal sent
+        while not stop:
+            assert await ask(target) == b"fine"
+            sent += 1
+            await asyncio.sleep(0)
+
+    loads = [asyncio.ensure_future(load()) for _ in range(4)]
+    for number in range(50):
+        made = len(looked.made)
+        looked.addresses = tuple(f"10.0.{number}.{place}" for place in range(1 + number % 3))
+        await eventually(lambda made=made: len(looked.made) > made)
+    stop = True
+    await asyncio.gather(*loads)
+    assert sum(looked.executed().values()) == sent > 50
+    await target.close()
+    assert all(server.closed for _, server in looked.made)
+
+
+@pytest.mark.parametrize(
+    ("failures", "confirmed"),
+    [
+        ({}, True),
+        ({"a": socket.gaierror(socket.EAI_NONAME, "unknown")}, True),
+        ({"a": socket.gaierror(socket.EAI_AGAIN, "no server")}, False),
+        ({name: socket.gaierror(socket.EAI_NONAME, "unknown") for name in "ab"}, False),
+    ],
+)
+async def test_a_list_is_confirmed_if_dns_has_answered(failures: dict[str, OSError], confirmed: bool) -> None:
+    async def resolve(host: str, port: int) -> tuple[str, ...]:
+        if host in failures:
+            raise failures[host]
+        return ("10.0.0.1",)
+
+    rounds = 0
+
+    async def counted(host: str, port: int) -> tuple[str, ...]:
+        nonlocal rounds
+        rounds += host == "b"
+        return await resolve(host, port)
+
+    names = [HostName.of(name, 1, lambda address: Member(Server(), address or "name")) for name in "ab"]
+    discovery = Discovery(names, counted, 0.01)
+    found: list[float] = []
+    discovery.confirmed = found.append
+    await discovery.follow(lambda come, go: None)
+    await eventually(lambda: rounds > 3)
+    await discovery.stop()
+    assert bool(found) is confirmed and found == sorted(found)
 
 
 async def test_a_name_that_was_never_found_is_resolved_by_each_connection() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from interlingua.runtime.models.statistics import count_failure, count_success
 from interlingua.schemas import Duration, ErrorCode, InferenceError, VersionStatistics
+from interlingua.translator.admin import upstreams
 from interlingua.translator.admin.metrics import Family, Sample
 from interlingua.translator.admin.model_report import ModelReport, VersionReport
 from interlingua.translator.mirror import MirrorReport
@@ -70,7 +71,7 @@ def test_a_model_is_ready_if_one_process_reaches_it() -> None:
 def test_servers_of_an_upstream_have_the_worst_state() -> None:
     def report(state: str, breaker: str, failures: int, why: str) -> dict[str, Any]:
         server = {"url": "a", "state": state, "breaker": breaker, "probed": True, "failures": failures}
-        return {"u": {"servers": [{**server, "last_failure": why, "requests": 5}]}}
+        return {"u": {"followed": True, "servers": [{**server, "last_failure": why, "requests": 5}]}}
 
     found = merge(
         ("report", "upstreams"),
@@ -87,6 +88,21 @@ def test_servers_of_an_upstream_have_the_worst_state() -> None:
             "requests": 10,
         }
     ]
+
+
+def test_servers_are_those_of_a_process_that_follows_the_upstream() -> None:
+    def report(followed: bool, *urls: str) -> dict[str, Any]:
+        server = {"state": "in use", "breaker": "closed", "requests": 1, "last_failure": ""}
+        return {"u": {"followed": followed, "servers": [{"url": url, **server} for url in urls]}}
+
+    at_start, exited = report(False, "a", "b"), upstreams.without_process(report(True, "b", "c"))
+    for reports in ([at_start, report(True, "c", "d"), exited], [report(True, "c", "d"), exited, at_start]):
+        found = merge(("report", "upstreams"), reports)["u"]
+        assert found["followed"] and [each["url"] for each in found["servers"]] == ["c", "d"]
+        # counters do not decrease
+        assert [each["requests"] for each in found["servers"]] == [2, 1]
+    found = merge(("report", "upstreams"), [at_start, at_start])["u"]
+    assert not found["followed"] and [each["url"] for each in found["servers"]] == ["a", "b"]
 
 
 def test_mirrors_add_up() -> None:
