@@ -18,8 +18,8 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "performance.md"
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BAR, _GAP = 900, 220, 70, 64, 15, 12
-_COLOURS = ("#4f46e5", "#9ca3af", "#0d9488", "#d97706", "#be185d")
-_STYLE = (
+COLOURS = ("#4f46e5", "#9ca3af", "#0d9488", "#d97706", "#be185d")
+STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#1f2937}.title{font-size:14px;font-weight:600}"
     ".grid{stroke:#d1d5db}.bg{fill:#fff}"
     "@media (prefers-color-scheme:dark){text{fill:#e5e7eb}.grid{stroke:#374151}.bg{fill:#111827}}"
@@ -77,13 +77,13 @@ def svg(plot: Plot, found: list[Row]) -> str:
     height = _TOP + len(found) * group + 12
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">',
-        f"<title>{escape(plot.title)}</title><style>{_STYLE}</style>",
+        f"<title>{escape(plot.title)}</title><style>{STYLE}</style>",
         f'<rect class="bg" width="{_WIDTH}" height="{height}"/>',
         f'<text class="title" x="10" y="20">{escape(plot.title)} (logarithmic)</text>',
     ]
     for place, name in enumerate(plot.columns):
         x = _LEFT + place * 130
-        parts.append(f'<rect x="{x}" y="28" width="12" height="12" fill="{_COLOURS[place]}"/>')
+        parts.append(f'<rect x="{x}" y="28" width="12" height="12" fill="{COLOURS[place]}"/>')
         parts.append(f'<text x="{x + 17}" y="38">{escape(name.removesuffix(" µs"))}</text>')
     for decade in range(decades + 1):
         x = _across(10**decade, decades)
@@ -96,7 +96,7 @@ def svg(plot: Plot, found: list[Row]) -> str:
         for place, value in enumerate(figures.values()):
             y, end = top + place * _BAR, _across(value, decades)
             size = f'width="{max(end - _LEFT, 1):.1f}" height="{_BAR - 3}"'
-            parts.append(f'<rect x="{_LEFT}" y="{y}" {size} fill="{_COLOURS[place]}"/>')
+            parts.append(f'<rect x="{_LEFT}" y="{y}" {size} fill="{COLOURS[place]}"/>')
             parts.append(f'<text x="{end + 5:.1f}" y="{y + 10}">{value:,g}</text>')
     return "\n".join([*parts, "</svg>\n"])
 

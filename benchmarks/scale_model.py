@@ -1,0 +1,394 @@
+"""What more processes, replicas and machines would carry: a simulation of queues, fed with measured costs.
+
+``python -m benchmarks.scale_model measure --output FILE`` measures the CPU time of each process for a
+request, with one and two front ends (``scale_costs``). ``check FILE`` compares the capacity that the
+simulation predicts for them, and for the replicas of ``--ray FILE``, with what was measured. ``plan FILE``
+prints the tables of docs/scaling.md, and writes its plot.
+
+Contract: a station serves its requests in the order of their arrival. Costs are CPU time, so that the figures
+are those of a machine with a core for each process. ``Costs`` is what is measured, ``Site`` what is assumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import simpy
+
+US = 1e-6
+
+CLIENTS = 32
+"""As benchmarks.workers has them."""
+
+SIZES = (1, 2, 10, 30, 100, 300, 1000, 3000, 10_000)
+
+TOLERANCE = 0.15
+"""How far a prediction may be from what was measured."""
+
+Draw = Callable[[random.Random, float], float]
+"""A service time with the given mean, in seconds."""
+
+
+def fixed(_: random.Random, mean: float) -> float:
+    return mean
+
+
+def exponential(chance: random.Random, mean: float) -> float:
+    return chance.expovariate(1 / mean) if mean else 0.0
+
+
+class Station:
+    """``servers`` equal servers with one queue. ``busy`` is the time that they have worked, together."""
+
+    def __init__(self, env: simpy.Environment, servers: int = 1) -> None:
+        self._env = env
+        self._resource = simpy.Resource(env, servers)
+        self.servers = servers
+        self.busy = 0.0
+
+    def serve(self, secs: float) -> Generator[Any, Any, None]:
+        """Wait for a server, and take it for ``secs``."""
+        with self._resource.request() as turn:
+            yield turn
+            yield self._env.timeout(secs)
+            self.busy += secs
+
+    @property
+    def load(self) -> int:
+        """The number of requests that wait or are served."""
+        return self._resource.count + len(self._resource.queue)
+
+    def utilization(self) -> float:
+        return self.busy / self.servers / self._env.now if self._env.now else 0.0
+
+
+Step = tuple[Station, float]
+"""A station, and the mean time that a request takes there, in seconds."""
+
+Route = Callable[[], Iterable[Step]]
+"""The way of one request."""
+
+
+@dataclass
+class Outcome:
+    """``rate`` is in requests per second, ``latencies`` in seconds, without those while the queues fill."""
+
+    rate: float
+    latencies: list[float]
+
+    def quantile(self, share: float) -> float:
+        ordered = sorted(self.latencies)
+        return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def closed(env: simpy.Environment, routes: Sequence[Route], count: int, draw: Draw, seed: int = 1) -> Outcome:
+    """Each of ``routes`` is a client that sends its next request after the answer, ``count`` together."""
+    chance, ended, took = random.Random(seed), [], list[float]()
+
+    def client(route: Route) -> Generator[Any, Any, None]:
+        while len(ended) < count:
+            began = env.now
+            for station, mean in route():
+                yield from station.serve(draw(chance, mean))
+            ended.append(env.now)
+            took.append(env.now - began)
+
+    for route in routes:
+        env.process(client(route))
+    env.run()
+    warm = count // 10
+    return Outcome((count - warm) / (ended[count - 1] - ended[warm - 1]), took[warm:count])
+
+
+def opened(
+    env: simpy.Environment, route: Route, rate: float, count: int, draw: Draw, seed: int = 1
+) -> Outcome:
+    """``count`` requests arrive at random, ``rate`` of them per second."""
+    chance, took = random.Random(seed), list[float]()
+
+    def request() -> Generator[Any, Any, None]:
+        began = env.now
+        for station, mean in route():
+            yield from station.serve(draw(chance, mean))
+        took.append(env.now - began)
+
+    def arrivals() -> Generator[Any, Any, None]:
+        for _ in range(count):
+            yield env.timeout(chance.expovariate(rate))
+            env.process(request())
+
+    env.process(arrivals())
+    env.run()
+    return Outcome(count / env.now, took[count // 10 :])
+
+
+# --- what is measured, and what is assumed
+
+
+@dataclass(frozen=True)
+class Costs:
+    """CPU µs per request: of a daemon of one process, and with front ends of a front end and of the runtime
+    process; ``forward_us`` is what a daemon takes to pass one on, and the other to receive it."""
+
+    name: str
+    one_us: float
+    front_us: float
+    runtime_us: float
+    forward_us: float = 0.0
+    measured: dict[str, float] = field(default_factory=dict)
+    """Requests for a CPU second of the busiest kind of process, by the number of front ends."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A fleet. ``model_us`` is the time of a model on one of the ``instances`` of a node, such as its GPU;
+    ``sequences`` the share of requests with a sequence. A balancer machine has ``balancer_cores``, each for
+    ``balancer_us`` per request; without ``balancers`` clients choose a node themselves. Every daemon probes
+    ``known`` others every ``probe_secs``, for ``probe_us`` at either end. ``node_price`` is per hour."""
+
+    fronts: int = 6
+    instances: int = 1
+    model_us: float = 0.0
+    sequences: float = 0.0
+    balancers: int = 1
+    balancer_cores: int = 16
+    balancer_us: float = 20.0
+    probe_secs: float = 5.0
+    probe_us: float = 60.0
+    known: int | None = None
+    node_price: float = 0.32
+
+
+def node_way(
+    env: simpy.Environment, costs: Costs, fronts: int
+) -> tuple[list[Station], Station | None, Callable[[int], Iterable[Step]]]:
+    """The front ends of a daemon, its runtime process, and the way of the requests of a client."""
+    if not fronts:
+        whole = Station(env)
+        return [whole], None, lambda _: [(whole, costs.one_us * US)]
+    stations, runtime = [Station(env) for _ in range(fronts)], Station(env)
+    return (
+        stations,
+        runtime,
+        lambda client: [
+            (stations[client % fronts], costs.front_us * US),
+            (runtime, costs.runtime_us * US),
+        ],
+    )
+
+
+def capacity(costs: Costs, fronts: int, count: int = 4000) -> float:
+    """Requests per second of one daemon with as many ``fronts``, 0 for one process."""
+    env = simpy.Environment()
+    _, _, way = node_way(env, costs, fronts)
+    routes: list[Route] = [lambda client=client: way(client) for client in range(CLIENTS)]  # type: ignore[misc]
+    return closed(env, routes, count, fixed).rate
+
+
+def replicas(daemon_us: float, replica_us: float, count: int, requests: int = 4000) -> float:
+    """Requests per second of a daemon in front of ``count`` replicas, each with the fewest requests first."""
+    env = simpy.Environment()
+    daemon, workers = Station(env), [Station(env) for _ in range(count)]
+
+    def way() -> Iterable[Step]:
+        yield daemon, daemon_us * US
+        yield min(workers, key=lambda each: each.load), replica_us * US
+
+    return closed(env, [way] * CLIENTS, requests, fixed).rate
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fleet of ``nodes`` carries: ``rate`` per second, the ``bottleneck``, its dollars per million
+    requests, and the median and 99th percentile of the time in milliseconds at 70 % of that rate."""
+
+    nodes: int
+    rate: float
+    bottleneck: str
+    dollars: float
+    p50_ms: float
+    p99_ms: float
+
+
+def demands(costs: Costs, site: Site, nodes: int) -> dict[str, float]:
+    """The mean time in seconds that a request of the fleet takes of each kind of station, divided by how many
+    there are: the largest is the bottleneck."""
+    known = nodes - 1 if site.known is None else min(site.known, nodes - 1)
+    # a probe is sent and answered by front ends
+    probing = min(2 * known * site.probe_us * US / site.probe_secs / site.fronts, 1.0)
+    moved = site.sequences * (nodes - 1) / nodes
+    found = {
+        "front ends": front_us(costs, moved) * US / (nodes * site.fronts) / max(1 - probing, 1e-9),
+        "runtime process": costs.runtime_us * US / nodes,
+    }
+    if site.model_us:
+        found["model"] = site.model_us * US / (nodes * site.instances)
+    if site.balancers:
+        found["balancer"] = site.balancer_us * US / (site.balancers * site.balancer_cores)
+    return found
+
+
+_SLICE = 64
+"""More nodes than these are simulated as these with their share of requests: nodes do not share a queue."""
+
+
+def planned(costs: Costs, site: Site, nodes: int, count: int = 20_000, seed: int = 1) -> Plan:
+    """Simulate the fleet at 70 % of the rate that its bottleneck allows."""
+    limits = demands(costs, site, nodes)
+    bottleneck = max(limits, key=lambda name: limits[name])
+    rate = 1 / limits[bottleneck]
+    env, chance, shown = simpy.Environment(), random.Random(seed), min(nodes, _SLICE)
+    # the cores of a balancer for more nodes hardly queue at 70 %: each request has its own
+    queues = site.balancers and nodes == shown
+    balancer = Station(env, site.balancers * site.balancer_cores if queues else count)
+    fleet = [
+        ([Station(env) for _ in range(site.fronts)], Station(env), Station(env, site.instances))
+        for _ in range(shown)
+    ]
+    moved = site.sequences * (nodes - 1) / nodes
+    # probes slow front ends down
+    slower = limits["front ends"] * nodes * site.fronts / front_us(costs, moved)
+
+    def way() -> Iterable[Step]:
+        if site.balancers:
+            yield balancer, site.balancer_us * US
+        # the one with fewer requests of two, as Envoy's LEAST_REQUEST
+        fronts, runtime, model = min(chance.choices(fleet, k=2), key=lambda each: each[1].load)
+        front = min(fronts, key=lambda each: each.load)
+        if moved and chance.random() < moved:
+            yield front, slower * (costs.front_us + costs.forward_us)
+            fronts, runtime, model = chance.choice(fleet)
+            front = chance.choice(fronts)
+        yield front, slower * costs.front_us
+        yield runtime, costs.runtime_us * US
+        if site.model_us:
+            yield model, site.model_us * US
+
+    found = opened(env, way, 0.7 * rate * shown / nodes, count, exponential, seed)
+    dollars = (nodes + site.balancers) * site.node_price / 3600 / (0.7 * rate) * 1e6
+    return Plan(nodes, rate, bottleneck, dollars, found.quantile(0.5) * 1e3, found.quantile(0.99) * 1e3)
+
+
+def front_us(costs: Costs, moved: float) -> float:
+    """What a request takes of front ends, if the share ``moved`` of them is forwarded."""
+    return costs.front_us + moved * (costs.forward_us + costs.front_us)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was predicted for ``name`` and what was measured, in requests per second."""
+
+    name: str
+    predicted: float
+    measured: float
+
+    @property
+    def off(self) -> float:
+        return self.predicted / self.measured - 1
+
+
+def checks(costs: Sequence[Costs], ray: dict[str, Any] | None = None) -> list[Check]:
+    """Front ends from the costs with one of them. Replicas from those with one, of ``ray``: ``daemon_us`` and
+    ``replica_us`` of a request, and ``measured`` requests per second by the number of replicas."""
+    found = [
+        Check(f"{each.name}, {_processes(fronts)}", capacity(each, fronts), each.measured[str(fronts)])
+        for each in costs
+        for fronts in (0, 1, 2)
+    ]
+    for count, rate in (ray or {}).get("measured", {}).items():
+        predicted = replicas(ray["daemon_us"], ray["replica_us"], int(count)) if ray else 0.0
+        found.append(Check(f"{count} replicas", predicted, rate))
+    return found
+
+
+def _processes(fronts: int) -> str:
+    return "one process" if not fronts else "a front end" if fronts == 1 else f"{fronts} front ends"
+
+
+def load_costs(path: Path) -> list[Costs]:
+    """As ``measure`` wrote them."""
+    return [Costs(**each) for each in json.loads(path.read_text())]
+
+
+CASES = (("GraphPipe HTTP", 64), ("OIP HTTP JSON, 16k floats", 64 << 10))
+
+SCENARIOS = {
+    "one balancer, front ends alone": Site(balancers=1),
+    "a balancer for 20 nodes, a model of 1 ms": Site(balancers=0, model_us=1000.0, node_price=1.2),
+    "peers, every request of a sequence": Site(balancers=0, sequences=1.0),
+    "peers in cells of 100": Site(balancers=0, sequences=1.0, known=99),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale_model")
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("measure", help="measure the costs on this machine")
+    command.add_argument("--output", type=Path, required=True)
+    command.add_argument("--rounds", type=int, default=8, help="half of them to predict from")
+    command.add_argument("--secs", type=float, default=1.5)
+    command = commands.add_parser("check", help="compare predictions with what was measured")
+    command.add_argument("file", type=Path)
+    command.add_argument("--ray", type=Path)
+    command = commands.add_parser("plan", help="fleets of 1 to 10,000 nodes")
+    command.add_argument("file", type=Path)
+    command.add_argument("--plot", type=Path, help="the file of the plot")
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "measure":
+        from benchmarks.scale_costs import measure
+
+        found = [asdict(measure(*case, chosen.rounds, chosen.secs)) for case in CASES]
+        chosen.output.write_text(json.dumps(found, indent=2))
+        return 0
+    costs = load_costs(chosen.file)
+    if chosen.command == "check":
+        ray = None if chosen.ray is None else json.loads(chosen.ray.read_text())
+        return _print_checks(checks(costs, ray))
+    plans = {name: [planned(costs[0], site, nodes) for nodes in SIZES] for name, site in SCENARIOS.items()}
+    _print_plans(plans)
+    if chosen.plot is not None:
+        from benchmarks.scale_plot import svg
+
+        curves = {name: [(each.nodes, each.rate) for each in found] for name, found in plans.items()}
+        chosen.plot.write_text(svg("Requests per second by nodes", curves))
+    return 0
+
+
+def _print_checks(found: Iterable[Check]) -> int:
+    """1 if a prediction is too far off."""
+    print("| | predicted, 1/s | measured, 1/s | off |\n|---|---|---|---|")
+    wrong = 0
+    for each in found:
+        wrong |= abs(each.off) > TOLERANCE
+        print(f"| {each.name} | {each.predicted:,.0f} | {each.measured:,.0f} | {each.off:+.0%} |")
+    return int(wrong)
+
+
+def _print_plans(plans: dict[str, list[Plan]]) -> None:
+    print("| fleet | nodes | 1/s | bottleneck | $ per million | p50, ms | p99, ms |")
+    print("|---|---|---|---|---|---|---|")
+    for name, found in plans.items():
+        for each in found:
+            cells = (
+                name,
+                f"{each.nodes:,}",
+                f"{each.rate:,.0f}",
+                each.bottleneck,
+                f"{each.dollars:.4f}",
+                f"{each.p50_ms:.2f}",
+                f"{each.p99_ms:.2f}",
+            )
+            print(f"| {' | '.join(cells)} |", flush=True)
+            name = ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

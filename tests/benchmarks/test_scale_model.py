@@ -1,0 +1,116 @@
+"""The simulation against queueing theory, and what the plans of fleets say."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import simpy
+
+from benchmarks import scale_model as model
+from benchmarks.scale_model import Costs, Draw, Site, Station, capacity, closed, demands, opened, planned
+from benchmarks.scale_plot import svg
+
+COSTS = Costs("a case", 100.0, 90.0, 20.0, 60.0, {"0": 10_100.0, "1": 11_000.0, "2": 22_500.0})
+
+
+def wait(draw: Draw, utilization: float, servers: int = 1) -> float:
+    """The mean time in the queue, in service times."""
+    env = simpy.Environment()
+    station = Station(env, servers)
+    outcome = opened(env, lambda: [(station, 1.0)], utilization * servers, 20_000, draw, seed=5)
+    assert station.utilization() == pytest.approx(utilization, rel=0.05)
+    # Little's law, of the requests in service
+    assert station.busy / env.now == pytest.approx(outcome.rate * 1.0, rel=0.05)
+    return statistics.mean(outcome.latencies) - 1.0
+
+
+def test_one_server_with_random_service() -> None:
+    """M/M/1: the wait is u / (1 - u) service times."""
+    assert wait(model.exponential, 0.5) == pytest.approx(1.0, rel=0.1)
+    assert wait(model.exponential, 0.8) == pytest.approx(4.0, rel=0.15)
+
+
+def test_one_server_with_fixed_service() -> None:
+    """M/D/1: half of that (Pollaczek-Khinchine)."""
+    assert wait(model.fixed, 0.5) == pytest.approx(0.5, rel=0.1)
+    assert wait(model.fixed, 0.8) == pytest.approx(2.0, rel=0.15)
+
+
+def test_several_servers_with_one_queue() -> None:
+    """M/M/2: the wait is u² / (1 - u²) service times (Erlang C)."""
+    assert wait(model.exponential, 0.7, servers=2) == pytest.approx(0.49 / 0.51, rel=0.15)
+
+
+def test_the_slowest_station_limits_a_closed_loop() -> None:
+    env = simpy.Environment()
+    fast, slow = Station(env), Station(env, 2)
+    outcome = closed(env, [lambda: [(fast, 0.1), (slow, 1.0)]] * 8, 2000, model.fixed)
+    assert outcome.rate == pytest.approx(2.0, rel=0.01)
+    assert slow.utilization() == pytest.approx(1.0, abs=0.01)
+    # Little's law: as many requests as clients
+    assert statistics.mean(outcome.latencies) * outcome.rate == pytest.approx(8, rel=0.02)
+
+
+def test_front_ends_add_up_until_the_runtime_process_is_full() -> None:
+    assert capacity(COSTS, 0) == pytest.approx(1e6 / 100, rel=0.01)
+    assert capacity(COSTS, 1) == pytest.approx(1e6 / 90, rel=0.01)
+    assert capacity(COSTS, 2) == pytest.approx(2e6 / 90, rel=0.01)
+    assert capacity(COSTS, 8) == pytest.approx(1e6 / 20, rel=0.01)
+
+
+def test_replicas_add_up_until_the_daemon_is_full() -> None:
+    rates = [model.replicas(100.0, 350.0, count) for count in (1, 2, 4)]
+    assert rates == pytest.approx([1e6 / 350, 2e6 / 350, 1e6 / 100], rel=0.02)
+
+
+def test_the_bottleneck_moves() -> None:
+    def bottleneck(site: Site, nodes: int) -> str:
+        found = demands(COSTS, site, nodes)
+        return max(found, key=lambda name: found[name])
+
+    one = Site(fronts=3, balancers=1, balancer_cores=16, balancer_us=20.0)
+    assert bottleneck(one, 1) == "front ends" and bottleneck(one, 1000) == "balancer"
+    assert bottleneck(Site(fronts=16, balancers=0), 10) == "runtime process"
+    assert bottleneck(Site(balancers=0, model_us=1000.0), 10) == "model"
+    # what daemons do for each other grows with the square of their number, unless they are in cells
+    mesh, cells = Site(balancers=0, sequences=1.0), Site(balancers=0, sequences=1.0, known=99)
+    rates = {
+        site: [1 / max(demands(COSTS, site, nodes).values()) / nodes for nodes in (100, 10_000)]
+        for site in (mesh, cells)
+    }
+    assert rates[mesh][1] < 0.98 * rates[mesh][0]
+    assert rates[cells][1] == pytest.approx(rates[cells][0], rel=0.02)
+
+
+def test_a_plan_is_of_a_fleet_at_seventy_percent() -> None:
+    site = Site(fronts=2, balancers=0, node_price=0.36)
+    plan = planned(COSTS, site, 3, 3000)
+    assert plan.rate == pytest.approx(3 * 2e6 / 90, rel=1e-3) and plan.bottleneck == "front ends"
+    assert plan.dollars == pytest.approx(3 * 0.36 / 3600 / (0.7 * plan.rate) * 1e6)
+    assert 0.09 < plan.p50_ms < plan.p99_ms < 5
+    # nodes do not share a queue, so that many of them are as a few
+    many, few = (planned(COSTS, site, nodes, 4000) for nodes in (1000, 64))
+    assert many.rate == pytest.approx(few.rate / 64 * 1000, rel=0.03)
+    assert many.p50_ms == pytest.approx(few.p50_ms, rel=0.15)
+
+
+def test_check_fails_on_a_wrong_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, ray = tmp_path / "costs.json", tmp_path / "ray.json"
+    file.write_text(json.dumps([model.asdict(COSTS)]))
+    assert model.main(["check", str(file)]) == 0
+    measured = {"1": 2900.0, "2": 5600.0, "4": 5700.0}
+    ray.write_text(json.dumps({"daemon_us": 100.0, "replica_us": 350.0, "measured": measured}))
+    assert model.main(["check", str(file), "--ray", str(ray)]) == 1
+    assert "| 4 replicas | 10,000 | 5,700 | +75% |" in capsys.readouterr().out
+
+
+def test_the_plot_has_a_line_for_each_fleet() -> None:
+    curves = {"a": [(1, 10.0), (10_000, 1e6)], "b & c": [(1, 20.0), (10_000, 2e6)]}
+    root = ElementTree.fromstring(svg("Requests", curves))
+    lines = root.findall("{http://www.w3.org/2000/svg}polyline")
+    assert len(lines) == 2 and all(len(each.attrib["points"].split()) == 2 for each in lines)
+    assert "b & c" in [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
