@@ -71,7 +71,7 @@ def near_config(to: Collector, far: Daemon, token: Path) -> dict[str, Any]:
     return {
         "server": {"access_log": "all"},
         "listeners": [
-            {"listen": "127.0.0.1:0", "transport": "http"},
+            {"listen": "127.0.0.1:0", "transport": "http", "dialects": ["oip", "trtis", "tfserving"]},
             {"listen": "127.0.0.1:0", "transport": "grpc"},
         ],
         "admin": {"listen": "127.0.0.1:0"},
@@ -298,17 +298,26 @@ def test_a_caller_that_is_not_sampled(traces: tuple[Collector, Daemon]) -> None:
     assert not found.trace(f"{5:032x}")
 
 
-def test_a_legacy_dialect(traces: tuple[Collector, Daemon]) -> None:
+V1_HEADER = 'batch_size: 1 input { name: "x" dims: 1 dims: 2 } output { name: "y" }'
+DIALECTS: dict[str, tuple[int, str, bytes, dict[str, str]]] = {
+    "trtis": (7, "/api/infer/{model}", bytes(8), {"NV-InferRequest": V1_HEADER}),
+    "tfserving": (42, "/v1/models/{model}:predict", b'{"instances": [[1.0, 2.0]]}', {}),
+}
+"""A trace, the route of inferences over HTTP, and a request."""
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_another_dialect(traces: tuple[Collector, Daemon], dialect: str) -> None:
     found, near = traces
-    header = 'batch_size: 1 input { name: "x" dims: 1 dims: 2 } output { name: "y" }'
-    headers = {**traceparent(7), "NV-InferRequest": header, "Content-Type": "application/octet-stream"}
-    url = f"http://{near.addresses[0]}/api/infer/m"
-    answer = requests.post(url, data=bytes(8), headers=headers, timeout=30)
-    assert "SUCCESS" in answer.headers["NV-Status"], answer.headers
-    name = "POST /api/infer/{model}"
-    spans = wait_for(found, 7, name, INFER, INFER, "POST", "POST", "mirror")
+    number, route, body, more = DIALECTS[dialect]
+    headers = {**traceparent(number), **more, "Content-Type": "application/octet-stream"}
+    url = f"http://{near.addresses[0]}{route.format(model='m')}"
+    answer = requests.post(url, data=body, headers=headers, timeout=30)
+    assert answer.status_code == 200 and "SUCCESS" in answer.headers.get("NV-Status", "SUCCESS"), answer.text
+    name = f"POST {route}"
+    spans = wait_for(found, number, name, INFER, INFER, "POST", "POST", "mirror")
     server = only(spans, name)
-    assert (server.parent_id, server.attributes["interlingua.dialect"]) == (CALLER, "trtis")
+    assert (server.parent_id, server.attributes["interlingua.dialect"]) == (CALLER, dialect)
     mirror = only(spans, "mirror")
     attempts = [span for span in spans if span.kind == "client"]
     assert sorted(span.parent_id for span in attempts) == sorted((server.span_id, mirror.span_id))

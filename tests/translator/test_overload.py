@@ -65,6 +65,7 @@ async def exchanged(address: str, sent: bytes) -> bytes:
     [
         ("oip", 429, "Retry-After", "1"),
         ("graphpipe", 429, "Retry-After", "1"),
+        ("tfserving", 429, "Retry-After", "1"),
         ("grps", 429, "Content-Type", "application/json;charset=utf-8"),
         ("trtis", 400, "NV-Status", "code: UNAVAILABLE msg:"),
     ],
@@ -88,18 +89,19 @@ async def test_over_http(dialect: str, status: int, header: str, value: str) -> 
 
 
 async def test_over_grpc() -> None:
-    sent = {dialect: request(dialect, "grpc", 64) for dialect in ("oip", "trtis", "grps")}
+    sent = {dialect: request(dialect, "grpc", 64) for dialect in ("oip", "tfserving", "trtis", "grps")}
     async with serving() as server, grpc.aio.insecure_channel(server.addresses["grpc"]) as channel:
         server.assembly.load.max_requests = 0
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await channel.unary_unary(sent["oip"].path)(sent["oip"].body)
-        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert refused.value.details() == TEXT
+        for dialect in ("oip", "tfserving"):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await channel.unary_unary(sent[dialect].path)(sent[dialect].body)
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert refused.value.details() == TEXT
         for dialect in ("trtis", "grps"):
             assert TEXT.encode() in await channel.unary_unary(sent[dialect].path)(sent[dialect].body)
         live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
         assert await live(b"") == b"\x08\x01"
-        assert server.refused == 3
+        assert server.refused == 4
 
 
 async def test_over_brpc_and_tcp() -> None:
