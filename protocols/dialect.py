@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from interlingua.protocols.manifest import Manifest
 from interlingua.protocols.wire import (
@@ -135,6 +135,13 @@ class PassthroughNames:
     version: str = ""
 
 
+class Repeats(NamedTuple):
+    """What messages of ``size`` bytes repeat: ``pieces``, each with its place."""
+
+    size: int
+    pieces: tuple[tuple[int, int, bytes], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Passthrough(Generic[Call, Answer, Reply]):
     """How inference passes from a listener to an upstream of the same dialect and transport with its tensors
@@ -150,12 +157,17 @@ class Passthrough(Generic[Call, Answer, Reply]):
 
     A message of a sequence needs decoding. ``observable``: the action and the call can decode copies of the
     message and of the reply, so that it passes for an observed request too.
+
+    ``repeats``, after ``heads``, returns what other messages with the same headers or metadata repeat if they
+    differ from this one in the contents of tensors alone; None if that is unknown. ``heads`` and ``answer``
+    have the same results for all of them, and ``call`` differs in the message alone, which passes as it is.
     """
 
     heads: Callable[[Opened[Answer], Signature], InferHeads | None]
     call: Callable[[Opened[Answer], PassthroughNames], Call | InferRequest | None]
     answer: Callable[[Opened[Answer], PassthroughNames, Reply], tuple[Answer, str] | InferResponse | None]
     observable: bool = True
+    repeats: Callable[[Opened[Answer], Call], Repeats | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

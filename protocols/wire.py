@@ -152,6 +152,11 @@ class HttpReply:
     body: Buffer
     rest: BodyRest | None = None
 
+    @property
+    def plain(self) -> bool:
+        """Whether all of it is here, without a content coding."""
+        return self.rest is None and "content-encoding" not in self.headers
+
     async def collect(self) -> None:
         """Wait for the whole body. Raises as :class:`BodyRest`."""
         if self.rest is not None:
@@ -213,6 +218,11 @@ class GrpcAnswer:
     def whole(self) -> Buffer:
         """The message in one piece."""
         return b"".join((self.message, *self.parts)) if self.parts else self.message
+
+    @property
+    def plain(self) -> bool:
+        """Whether the message is not compressed."""
+        return isinstance(self.message, Buffer)
 
     @property
     def size(self) -> int:

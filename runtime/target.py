@@ -13,6 +13,7 @@ from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.models.warmup import WarmupSample
 from interlingua.runtime.repository.snapshot import Origin
 from interlingua.runtime.upstream.dropped_fields import DroppedFields
+from interlingua.runtime.upstream.fast_path import UpstreamFastPath
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
@@ -182,6 +183,13 @@ class Target(Protocol):
         """The answer, in the caller's form, to a message that is forwarded undecoded for a caller that uses
         the name ``model``; None if the message has to be decoded. Calls ``observe`` before it sends the
         message. Raises as :meth:`infer`."""
+        return None
+
+    def fast_path(
+        self, opened: Opened[Any], model: str, version: str, context: Context
+    ) -> UpstreamFastPath | None:
+        """How messages that repeat ``opened`` are sent without a task; None if they are not. Raises as
+        :meth:`pass_through`."""
         return None
 
     @property

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from interlingua.schemas.datatypes import Datatype
 from interlingua.schemas.errors import InferenceError
@@ -72,7 +72,8 @@ class Context:
 
     ``arrived`` is the ``time.monotonic_ns()`` of its headers, 0 if the body came with them or the transport
     has none; ``complete`` that of its last byte, if it was handled before. A transport that ``reports_write``
-    calls ``written``, if that is set, once it has written the answer, or never will.
+    calls ``written``, if that is set, once it has written the answer, or never will. ``sent`` is the call to
+    an upstream that was sent before the request took its usual path, for ``runtime`` alone.
     """
 
     deadline: float | None = None
@@ -100,6 +101,7 @@ class Context:
     complete: int = 0
     reports_write: bool = False
     written: Callable[[], object] | None = None
+    sent: Any = None
 
     @property
     def received_ns(self) -> int:

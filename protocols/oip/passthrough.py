@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
-from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
+from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames, Repeats
 from interlingua.protocols.oip import codec_grpc
 from interlingua.protocols.oip.codec_grpc import (
     METHOD,
@@ -210,7 +210,17 @@ def is_usual(tensor: Any, raw: memoryview) -> bool:
     return not datatype.itemsize or datatype.itemsize * prod(tensor.shape) == len(raw)
 
 
-PASSTHROUGH: Passthrough[GrpcRequest, GrpcAnswer, GrpcAnswer] = Passthrough(_heads, _call, _answer)
+def _repeats(opened: Opened[GrpcAnswer], call: GrpcRequest) -> Repeats | None:
+    request = opened.message[2]
+    found = _repeated_requests.find(request.message)
+    if found is None or call.parts or call.message is not request.message:
+        return None
+    return Repeats(len(request.message), found.pieces)
+
+
+PASSTHROUGH: Passthrough[GrpcRequest, GrpcAnswer, GrpcAnswer] = Passthrough(
+    _heads, _call, _answer, repeats=_repeats
+)
 
 
 def _decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, OipGrpcReplyForm]:

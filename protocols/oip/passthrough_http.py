@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from interlingua.protocols.content_coding import accepted_coding
-from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
+from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames, Repeats
 from interlingua.protocols.json_document import parse_unambiguous, write_json
 from interlingua.protocols.oip import client_http
 from interlingua.protocols.oip.client_http import decode_infer, model_path
@@ -124,33 +124,34 @@ def _renamed(header: bytes, names: PassthroughNames) -> bytes:
 def _answer(
     opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpReply
 ) -> tuple[HttpAnswer, str] | InferResponse | None:
-    found = _passed(opened.argument, names, reply) if reply.status == 200 else None
-    if found is None and reply.rest is None:
-        return decode_infer({}, reply)
-    return found
+    if reply.status == 200:
+        found: _Answer | None = _read(_response, reply.headers, reply.body, reply.rest)
+        asked: _Request = opened.argument
+        # an answer without data has another form
+        if found is not None and found.size and _has_outputs(found, asked, names):
+            if found.model == names.model and found.id == asked.id and not names.back:
+                return HttpAnswer(200, found.headers, [reply.body], reply.rest), found.version
+            if found.plain:
+                return _renamed_answer(found, asked, names, reply), found.version
+    return decode_infer({}, reply) if reply.rest is None else None
 
 
-def _passed(asked: _Request, names: PassthroughNames, reply: HttpReply) -> tuple[HttpAnswer, str] | None:
-    """The caller's answer and the version that gave it; None if it must be decoded."""
-    found: _Answer | None = _read(_response, reply.headers, reply.body, reply.rest)
-    # an answer without data has another form
-    if found is None or not found.size:
-        return None
+def _has_outputs(found: _Answer, asked: _Request, names: PassthroughNames) -> bool:
+    """Whether an answer has the outputs that the caller wants, in their order."""
     outputs, back, wanted = found.names, names.back, asked.heads.outputs
     if back:
         outputs = tuple([back.get(name, name) for name in outputs])
-    if outputs != (_chosen(names.order, wanted) if wanted else names.order):
-        return None
-    if found.model == names.model and found.id == asked.id and not back:
-        return HttpAnswer(200, found.headers, [reply.body], reply.rest), found.version
-    if not found.plain:
-        return None
-    described = tuple([(name, *rest) for name, (_, *rest) in zip(outputs, found.outputs, strict=True)])
+    return outputs == (_chosen(names.order, wanted) if wanted else names.order)
+
+
+def _renamed_answer(found: _Answer, asked: _Request, names: PassthroughNames, reply: HttpReply) -> HttpAnswer:
+    """The caller's answer in the caller's names."""
+    described = tuple([(names.back.get(name, name), *rest) for name, *rest in found.outputs])
     # ids differ from request to request
     write = binary_header.__wrapped__ if asked.id else binary_header
     headers, header = write(names.model, found.version, described, asked.id)
     parts: list[Buffer] = [header, memoryview(reply.body)[found.length :]]
-    return HttpAnswer(200, headers, parts, reply.rest), found.version
+    return HttpAnswer(200, headers, parts, reply.rest)
 
 
 @lru_cache(256)
@@ -271,6 +272,15 @@ def _is_flag(parameters: Any, key: str) -> bool:
     return type(parameters) is dict and len(parameters) == 1 and parameters.get(key) is True
 
 
-PASSTHROUGH: Passthrough[HttpCall, HttpAnswer, HttpReply] = Passthrough(_heads, _call, _answer)
+def _repeats(opened: Opened[HttpAnswer], call: HttpCall) -> Repeats | None:
+    body, length = opened.message.body, opened.argument.length
+    if type(body) is not bytes or call.rest is not None or call.parts != [body]:
+        return None
+    return Repeats(len(body), ((0, length, body[:length]),))
+
+
+PASSTHROUGH: Passthrough[HttpCall, HttpAnswer, HttpReply] = Passthrough(
+    _heads, _call, _answer, repeats=_repeats
+)
 
 INFER_CALL = replace(client_http.INFER_CALL, passthrough=PASSTHROUGH)

@@ -23,6 +23,7 @@ from interlingua.runtime.upstream.attributes import NO_ATTRIBUTES, Attributes
 from interlingua.runtime.upstream.config import fetch_config, is_decoupled, read_config, shown_config
 from interlingua.runtime.upstream.counts import UNNAMED_VERSION, UpstreamCounts
 from interlingua.runtime.upstream.dropped_fields import DroppedFields
+from interlingua.runtime.upstream.fast_path import UpstreamFastPath
 from interlingua.runtime.upstream.names import UpstreamNames
 from interlingua.runtime.upstream.passing import UpstreamPassing
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
@@ -177,6 +178,11 @@ class UpstreamModel(Target):
         self, opened: Opened[Any], model: str, version: str, context: Context, observe: Observe | None = None
     ) -> Coroutine[Any, Any, Any]:
         return self._passing.infer(opened, model, version, context, observe)
+
+    def fast_path(
+        self, opened: Opened[Any], model: str, version: str, context: Context
+    ) -> UpstreamFastPath | None:
+        return self._passing.fast_path(self, opened, model, version, context)
 
     @property
     def stream_passthrough(self) -> StreamPassthrough[Any, Any, Any] | None:

@@ -16,6 +16,7 @@ from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames,
 from interlingua.runtime.models.statistics import batch_size
 from interlingua.runtime.target import Observe, PassedMessage
 from interlingua.runtime.upstream.counts import UpstreamCounts
+from interlingua.runtime.upstream.fast_path import SentCall, UpstreamFastPath
 from interlingua.runtime.upstream.message_size import nbytes_of
 from interlingua.runtime.upstream.names import UpstreamNames
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
@@ -62,7 +63,11 @@ class UpstreamPassing:
         self, opened: Opened[Any], model: str, version: str, context: Context, observe: Observe | None
     ) -> Any:
         """See ``Target.pass_through``. None also if the request does not fit the signature."""
-        known = self.signatures.known(version) or await self.discover(version, context)
+        sent: SentCall | None = context.sent
+        if sent is None:
+            known = self.signatures.known(version) or await self.discover(version, context)
+        else:
+            known = sent.path.known  # with which it was sent
         passthrough = opened.action.passthrough
         if passthrough is None:
             return None
@@ -87,7 +92,7 @@ class UpstreamPassing:
                 message = passthrough.call(opened, names)
             passed.signature, passed.nbytes = ours, nbytes_of(message)
             read = partial(self._keep, passed, known, read)
-        began = time.monotonic_ns()
+        began = time.monotonic_ns() if sent is None else sent.began
         try:
             if isinstance(message, InferRequest):
                 response = await self.upstream.call(Operation.INFER, message, known.theirs, context)
@@ -117,6 +122,27 @@ class UpstreamPassing:
             return answer[0]
         answer.model = model
         return await self.upstream.offloaded(_encoded, opened, ours, answer)
+
+    def fast_path(
+        self, target: object, opened: Opened[Any], model: str, version: str, context: Context
+    ) -> UpstreamFastPath | None:
+        """See ``Target.fast_path``."""
+        passthrough, known = opened.action.passthrough, self.signatures.known(version)
+        if passthrough is None or passthrough.repeats is None or known is None:
+            return None
+        prepared = self._prepared(passthrough, opened, known, model, version)
+        if prepared is None or not self.upstream.sends_at_once:
+            return None
+        call, heads, names = prepared
+        repeats = passthrough.repeats(opened, call)
+        if repeats is None:
+            return None
+        self.upstream.prepare(call, context)
+        read = partial(passthrough.answer, opened, names)
+        size = batch_size(heads, known.ours)
+        return UpstreamFastPath(
+            target, self.upstream, self.signatures, self.counts, known, version, repeats, call, read, size
+        )
 
     async def stream(
         self, opened: Opened[Any], model: str, version: str, context: Context

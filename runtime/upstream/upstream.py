@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from functools import cached_property, partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, StreamPassthrough, UpstreamCall
+from interlingua.protocols.fast_path import CallbackClient
 from interlingua.protocols.wire import HttpReply
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.kinds import EVERYWHERE, FLAVORED, HARMLESS, INFERENCE
 from interlingua.runtime.upstream.message_size import nbytes_of
 from interlingua.runtime.upstream.pool import Attempt, Gate, Member, Pool, spans, unanswered
 from interlingua.runtime.upstream.pool.probes import Probe
+from interlingua.runtime.upstream.reply_piece import read_piece
 from interlingua.runtime.upstream.shared_value import SharedValue
 from interlingua.runtime.upstream.unloaded import UnloadedModels
 from interlingua.runtime.upstream.unnamed import naming_all
@@ -31,11 +33,9 @@ from interlingua.schemas import (
     Signature,
     unsupported,
 )
-from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits, OffloadRequired, OffloadRole
+from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits, OffloadRequired
 
 T = TypeVar("T")
-
-_END: Any = object()
 
 _TICK_SECS = 1e-3
 """Calls of a millisecond share a deadline."""
@@ -70,7 +70,7 @@ class Upstream:
         self.gate = gate
         self._label = f"upstream '{name}': "
         self._client_label = self._label if named else ""
-        self._timeout = request_timeout_secs
+        self.timeout = request_timeout_secs
         self._limit, self._limit_deadline = Context(), 0.0
         self._flavors: Mapping[str, Calls] = flavors or {}
         self.passthrough: Passthrough[Any, Any, Any] | None = None
@@ -110,7 +110,7 @@ class Upstream:
             except OffloadRequired as required:
                 run = required.offloader.run
                 request, form = await run(self.limits, call.encode, argument, signature)
-            self._prepare(request, context)
+            self.prepare(request, context)
             if call.optional is not None:
                 return await self._request_optional(call, request, form, dispensable)
             inference = argument if isinstance(argument, InferRequest) else None
@@ -129,7 +129,7 @@ class Upstream:
         if self._flavors or not self.pool.watched:
             return self._forward_first(request, context, read)
         try:
-            self._prepare(request, context)
+            self.prepare(request, context)
         except InferenceError as error:
             error.origin = error.origin or self.name
             raise
@@ -283,7 +283,7 @@ class Upstream:
         call = await self._call(Operation.INFER_STREAM, context)
         try:
             message, read = await self.offloaded(encode, call)
-            self._prepare(message, context)
+            self.prepare(message, context)
             async with self._passing(message):
                 attempt = Attempt(self.pool, request, context=context)
                 while True:
@@ -293,7 +293,7 @@ class Upstream:
                         async with aclosing(client.stream(message)) as answers:
                             async for answer in answers:
                                 attempt.received()
-                                for response in _read_piece(read, answer):
+                                for response in read_piece(read, answer):
                                     yield response
                         return
         except InferenceError as error:
@@ -307,7 +307,7 @@ class Upstream:
         request, form = call.encode(argument, None)
 
         async def fetch() -> Any:
-            self._prepare(request, None)
+            self.prepare(request, None)
             reply = await self._request(operation, request, None, lambda reply: reply)
             return await asyncio.to_thread(self._read, shared.read, reply)
 
@@ -322,7 +322,7 @@ class Upstream:
 
         async def send(member: Member) -> Any:
             request, form = call.encode(argument, None)
-            self._prepare(request, context, forwards=False)
+            self.prepare(request, context, forwards=False)
             return await self.offloaded(call.decode, form, await self._send(member.client, request))
 
         results = await asyncio.gather(*map(send, self.pool.some()), return_exceptions=True)
@@ -343,10 +343,10 @@ class Upstream:
             )
         return call
 
-    def _prepare(self, message: Any, context: Context | None, *, forwards: bool = True) -> None:
+    def prepare(self, message: Any, context: Context | None, *, forwards: bool = True) -> None:
         """Set the headers of ``message``, those of the caller if it ``forwards`` them, and the earlier of the
         caller's deadline and the upstream's limit: clients read nothing else of a context."""
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self.timeout
         if context is not None and context.deadline is not None and context.deadline <= deadline:
             message.context = context
         else:
@@ -358,6 +358,13 @@ class Upstream:
             forwarding.of_the_caller(message, context)
         if forwarding.own:
             forwarding.of_our_own(message)
+
+    @property
+    def sends_at_once(self) -> bool:
+        """Whether nothing holds a call up, and no header of it changes unless its caller does."""
+        if self._flavors or not self.pool.watched or self.gate is not None or self._forwarding.own:
+            return False
+        return all(isinstance(member.client, CallbackClient) for member in self.pool.members)
 
     def offers(self, operation: Operation) -> bool:
         return operation in self._calls
@@ -434,17 +441,3 @@ class Upstream:
 
 async def _send(client: Any, request: Any) -> Any:
     return await client.send(request)
-
-
-def _read_piece(read: Callable[[Any], Iterable[T]], answer: Any) -> Iterator[T]:
-    """The results of ``read`` on a piece of a reply, in this thread: such a function has state, so it must
-    not run again in another."""
-    here = OffloadRole(offloader=None)
-    with here:
-        results = iter(read(answer))
-    while True:
-        with here:
-            found = next(results, _END)
-        if found is _END:
-            return
-        yield cast(T, found)

@@ -10,6 +10,9 @@ from typing import Any
 
 from interlingua.protocols.wire import REQUEST_ID, GrpcAnswer
 
+UPSTREAM_TIMING = "upstream;dur=%.3f"
+"""``Server-Timing`` of a request with this stage alone, for milliseconds."""
+
 _MS = (1e6).__rtruediv__
 """Nanoseconds in milliseconds, in C: every answer has some."""
 

@@ -19,6 +19,7 @@ from interlingua.schemas import InferenceError, Operation
 from interlingua.schemas.offload import OffloadRequired
 from interlingua.translator.serving.access_log import EndpointLog
 from interlingua.translator.serving.answer_headers import server_timing, with_request_id
+from interlingua.translator.serving.fast_path import HandlerFastPath, fast_path
 from interlingua.translator.serving.in_flight import (
     AnswerLimit,
     InFlightRequest,
@@ -151,6 +152,16 @@ class TransportPipeline:
             answer.headers = (*answer.headers, ("Server-Timing", server_timing(timings)))
         headers = self._headers(request)
         return with_request_id(answer, headers) if REQUEST_ID in headers else answer
+
+    def fast_path(self, request: Any) -> HandlerFastPath | None:
+        """The fast path of requests that repeat ``request``, which this handler would serve; None without."""
+        endpoint, binding, metrics, timed, access = self._endpoints[self._key(request)]
+        found = fast_path(self._processor, binding, endpoint, request, self._headers(request))
+        if found is None:
+            return None
+        return HandlerFastPath(
+            self._processor, metrics, access.log, found[0], self._limit.most, timed, self.serve, found[1]
+        )
 
     def refuse(self, request: Any, error: InferenceError) -> Any:
         """The transport's own refusal (a message too large, say) in the dialect's form."""

@@ -80,6 +80,8 @@ class InFlightRequest:
         metrics.load.total.requests += 1
         # Service.number, inlined
         context = self.request.context
+        if context.sent is not None:
+            self.began = context.sent.began
         CLIENT.set(context.peer)
         context.began = self.began
         context.server_id = self.service.id

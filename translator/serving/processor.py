@@ -92,7 +92,8 @@ class RequestProcessor:
         action = opened.action
         if action.operation is not Operation.INFER:
             return await _within(context.deadline, self._operate(opened, binding, context))
-        began, failed = time.monotonic_ns(), True
+        sent, failed = context.sent, True
+        began = time.monotonic_ns() if sent is None else sent.began
         service, passthrough, answer = self.service, action.passthrough, None
         router = service.router
         joined = binding.capability.joined_versions
@@ -102,9 +103,9 @@ class RequestProcessor:
         )
         try:
             # targets themselves observe the deadline in the context
-            if passthrough is not None and named:
+            if passthrough is not None and (named or sent is not None):
                 model = opened.model or self.default_model
-                target = router.models.get(model)
+                target = router.models.get(model) if sent is None else sent.path.target
                 if target is not None and target.passthrough is passthrough:
                     context.target = model
                     answer = await target.pass_through(opened, model, opened.version, context)

@@ -12,9 +12,11 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 
+from interlingua.protocols.fast_path import SentWaiter
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.connect import open_connection, reason_of
 from interlingua.protocols.transport.grpc.client_call import (
+    CallbackClientCall,
     StreamClientCall,
     UnaryClientCall,
     UnprocessedError,
@@ -66,12 +68,13 @@ class GrpcChannelClient:
         self._turned_away = 0
         self._closed = False
 
-    async def send(self, request: GrpcRequest) -> GrpcAnswer:
+    async def send(self, request: GrpcRequest, attempts: int = _ATTEMPTS) -> GrpcAnswer:
         """Make one unary call; errors are those of ``GrpcClient``."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(attempts):
             connection = self._available() or await self._acquire(request)
             call = UnaryClientCall(connection, request.context.deadline)
-            call.start(self._headers(connection, request), request.message, request.parts)
+            block = self._headers(connection, request, request.context.deadline)
+            call.start(block, request.message, request.parts)
             try:
                 if call.outcome is None:
                     await call.waiter
@@ -88,6 +91,35 @@ class GrpcChannelClient:
                 raise
         raise self._unprocessed()
 
+    def prepare(self, request: GrpcRequest) -> GrpcRequest:
+        """See ``CallbackClient``."""
+        return request
+
+    def begin(
+        self, prepared: GrpcRequest, message: Buffer, deadline: float, waiter: SentWaiter
+    ) -> UnaryClientCall | None:
+        """See ``CallbackClient``."""
+        connection = self._available()
+        if connection is None:
+            return None
+        call = CallbackClientCall(connection, deadline, waiter)
+        call.start(self._headers(connection, prepared, deadline), message)
+        return call
+
+    async def finish(self, request: GrpcRequest, outcome: GrpcAnswer | Exception) -> GrpcAnswer:
+        """See ``CallbackClient``."""
+        if isinstance(outcome, UnprocessedError):
+            return await self.send(request, _ATTEMPTS - 1)
+        if isinstance(outcome, Exception):
+            raise outcome
+        if isinstance(outcome.message, CompressedMessage):
+            return await self._inflated(outcome.message)
+        return outcome
+
+    def cancel(self, handle: UnaryClientCall, waiter: SentWaiter) -> None:
+        """See ``CallbackClient``."""
+        handle.cancel()
+
     async def stream(
         self, request: GrpcRequest, messages: AsyncIterator[Buffer] | None = None
     ) -> AsyncGenerator[GrpcAnswer, None]:
@@ -95,7 +127,7 @@ class GrpcChannelClient:
         for _ in range(_ATTEMPTS if messages is None else 1):
             connection = self._available() or await self._acquire(request)
             call = StreamClientCall(connection, request.context.deadline)
-            call.start(self._headers(connection, request))
+            call.start(self._headers(connection, request, request.context.deadline))
             sending = None
             try:
                 if messages is None:
@@ -141,9 +173,10 @@ class GrpcChannelClient:
             connection.close(_CLOSED)
         self._refuse(_CLOSED)
 
-    def _headers(self, connection: GrpcClientConnection, request: GrpcRequest) -> bytes:
+    def _headers(
+        self, connection: GrpcClientConnection, request: GrpcRequest, deadline: float | None
+    ) -> bytes:
         """The field block of a call that begins now. Raises DEADLINE_EXCEEDED where no time is left."""
-        deadline = request.context.deadline
         timeout = None
         if deadline is not None:
             timeout = deadline - time.monotonic()

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
+from interlingua.protocols.fast_path import SentWaiter
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors
 from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, of_reset
 from interlingua.protocols.transport.grpc.messages import (
@@ -208,6 +209,24 @@ class UnaryClientCall(ClientCall):
     def _wake(self) -> None:
         if not self.waiter.done():
             self.waiter.set_result(None)
+
+
+class CallbackClientCall(UnaryClientCall):
+    """A unary call whose outcome ``sent`` gets when it has ended."""
+
+    __slots__ = ("_sent",)
+
+    def __init__(self, host: ClientHost, deadline: float | None, sent: SentWaiter) -> None:
+        ClientCall.__init__(self, host, deadline)
+        self._message = None
+        self._sent = sent
+
+    def _wake(self) -> None:
+        outcome = self.outcome
+        if isinstance(outcome, GrpcAnswer):
+            self._sent.set_result(outcome)
+        elif outcome is not None:
+            self._sent.set_exception(outcome)
 
 
 class StreamClientCall(ClientCall):

@@ -16,10 +16,13 @@ from urllib.parse import quote
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.deadlines import Deadlines
-from interlingua.protocols.transport.grpc.call import GrpcCall, StreamCall, UnaryCall
+from interlingua.protocols.transport.grpc.call import GrpcCall
 from interlingua.protocols.transport.grpc.headers import CallHeaders, read_headers, trailers_only
+from interlingua.protocols.transport.grpc.repeated_calls import RepeatedCalls
 from interlingua.protocols.transport.grpc.stalls import StallFinder
 from interlingua.protocols.transport.grpc.status import UNIMPLEMENTED
+from interlingua.protocols.transport.grpc.stream_call import StreamCall
+from interlingua.protocols.transport.grpc.unary_call import UnaryCall
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.hpack import FieldLines
 from interlingua.protocols.transport.h2.http_headers import HttpHeaders, is_grpc, read_request
@@ -143,6 +146,7 @@ class _Connection(SharedReceiver):
         self.max_response_bytes = server.max_response_bytes
         self.limits = server.limits
         self.calls: set[GrpcCall | HttpExchange] = set()
+        self.repeated = RepeatedCalls(getattr(server.handler, "fast_path", None))
         self._deadlines = Deadlines(loop, lambda: self.calls)
         self._stalls = StallFinder(server.timeouts)
         # since when there is no call, or no end of the headers that have begun; the last stream until then

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import ClassVar
 
 from interlingua.protocols.content_coding import WINDOW_BITS, inflate
+from interlingua.protocols.fast_path import SentWaiter
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.connect import UnsentError, connect
 from interlingua.protocols.transport.deadlines import Deadlines
@@ -21,7 +22,7 @@ from interlingua.protocols.transport.http1.answer import total_size
 from interlingua.protocols.transport.http1.request import RequestHeads
 from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.transport.tls import TlsContext
-from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply
+from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply, Prefix
 from interlingua.schemas import InferenceError
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
@@ -32,6 +33,10 @@ MLServer, closes its end, so that the two seldom meet half way."""
 _REPEATABLE = frozenset({"GET", "HEAD"})
 _DEFAULT_PORT = {"https": ":443"}
 """The port that Host omits (RFC 9110, 4.2.2); 80 for other schemes (4.2.1)."""
+
+
+PreparedCall = tuple[bytes, Prefix | None]
+"""The head of requests, and the ``prefix`` of their replies."""
 
 
 class PooledHttpClient:
@@ -89,6 +94,41 @@ class PooledHttpClient:
         if "content-encoding" in reply.headers:
             reply.body = await self._decoded(reply.headers, reply.body)
         return reply
+
+    def prepare(self, request: HttpCall) -> PreparedCall:
+        """See ``CallbackClient``; ``request`` is not repeatable."""
+        size = total_size(request.parts)
+        try:
+            head = self._heads.write(request.method, request.path, request.query, request.headers, size)
+        except ValueError as fault:
+            raise unwritable(fault) from fault
+        return head, request.prefix
+
+    def begin(
+        self, prepared: PreparedCall, message: bytes, deadline: float, waiter: SentWaiter
+    ) -> HttpClientConnection | None:
+        """See ``CallbackClient``."""
+        connection = self._kept() if self._idle else None
+        if connection is None:
+            return None
+        head, prefix = prepared
+        connection.deadline = deadline
+        connection.send(head + message, prefix, waiter)
+        if self._deadlines is not None and deadline < self._deadlines.at:
+            self._deadlines.add(deadline)
+        return connection
+
+    async def finish(self, request: HttpCall, outcome: HttpReply | Exception) -> HttpReply:
+        """See ``CallbackClient``."""
+        if isinstance(outcome, Exception):
+            raise outcome
+        if "content-encoding" in outcome.headers:
+            outcome.body = await self._decoded(outcome.headers, outcome.body)
+        return outcome
+
+    def cancel(self, handle: HttpClientConnection, waiter: SentWaiter) -> None:
+        """See ``CallbackClient``."""
+        handle.cancel(waiter)
 
     async def stream(self, request: HttpCall) -> AsyncGenerator[HttpReply, None]:
         """Send and give the pieces of the reply as they come; errors are those of ``HttpClient``. A reply

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from time import monotonic
 from typing import cast
 
+from interlingua.protocols.fast_path import SentWaiter
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
 from interlingua.protocols.transport.http.client_errors import HttpClientErrors
@@ -55,7 +56,7 @@ class HttpClientConnection(asyncio.Protocol):
         self._free = free
         self._lost = lost
         self._loop = asyncio.get_running_loop()
-        self._waiter: Received | None = None
+        self._waiter: Received | SentWaiter | None = None
         self._fault: Exception | None = None  # what ended the connection
         self._writable: asyncio.Future[None] | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -174,6 +175,13 @@ class HttpClientConnection(asyncio.Protocol):
         self._waiter = waiter = self._loop.create_future()
         return waiter
 
+    def send(self, data: bytes, prefix: Prefix | None, waiter: SentWaiter) -> None:
+        """Send a request, ``data``, whose answer ``waiter`` gets; ``prefix`` is that of an ``HttpCall``."""
+        self._busy, self.heard, self._streamed, self._prefix = True, False, False, prefix
+        self.reader.begin(arriving=None if prefix is None else self._begin_arriving)
+        self._transport.write(data)
+        self._waiter = waiter
+
     def more(self) -> Received:
         """The next piece of a streamed answer."""
         self._waiter = waiter = self._loop.create_future()
@@ -203,7 +211,7 @@ class HttpClientConnection(asyncio.Protocol):
             sending.cancel()
         self.abort()
 
-    def cancel(self, waiter: Received) -> None:
+    def cancel(self, waiter: Received | SentWaiter) -> None:
         """End the request of ``waiter``, if it still runs."""
         if self._waiter is waiter:
             self._waiter = None
@@ -233,9 +241,12 @@ class HttpClientConnection(asyncio.Protocol):
                 self._end_direct()
             waiter = self._waiter
             if waiter is not None and not waiter.done():  # _deliver, inlined
-                self._waiter = None
-                waiter.set_result(HttpReply(reader.headers.status, reader.headers.headers, reader.body))
-            self.release()
+                self._waiter, headers = None, reader.headers
+                reply = HttpReply(headers.status, headers.headers, reader.body)
+                self.release()  # first: the waiter may send its next request
+                waiter.set_result(reply)
+            else:
+                self.release()
         elif self._limit is not None and reader.size > self._limit:
             self._fail(self._errors.too_large(reader.size))
         else:

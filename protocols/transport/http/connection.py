@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from time import monotonic
 from typing import cast
 
+from interlingua.protocols.fast_path import FastCall, FastPath
 from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.h2.frames import PREFACE
 from interlingua.protocols.transport.hand_over import hand_over
@@ -27,14 +28,17 @@ from interlingua.protocols.transport.http.engine import (
 from interlingua.protocols.transport.http.receiving import BodyReceiver
 from interlingua.protocols.transport.http.writer import AnswerWriter
 from interlingua.protocols.transport.http1.answer import text_answer
-from interlingua.protocols.transport.http1.headers import HeadersError
+from interlingua.protocols.transport.http1.headers import HeadersError, RequestHeaders
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD
 from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, RefusedRequest
 from interlingua.protocols.transport.sockets import client_host, half_closes, has_gone, send_at_once
 from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn
-from interlingua.protocols.wire import NO_PARAMS, WHOLE, HttpAnswer, HttpRequest, parts_of
+from interlingua.protocols.wire import NO_CONTEXT, NO_PARAMS, WHOLE, Buffer, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import CancelToken, Context, ErrorCode, InferenceError
+
+FindPath = Callable[[HttpRequest], FastPath | None]
+"""Returns the fast path of requests that repeat one, if the handler has one."""
 
 _COMPLETE = (ANSWERING, UNREAD)
 """In these states the task has a request to answer."""
@@ -59,6 +63,12 @@ class HttpConnection(BodyReceiver):
         self._idle: asyncio.Future[None] | None = None  # the task waits on it for a request
         self._timer: asyncio.TimerHandle | None = None
         self._ready = False  # the task has a request to answer
+        self._find_path: FindPath | None = getattr(settings.handler, "fast_path", None)
+        self._path: FastPath | None = None  # of requests with the headers _repeated
+        self._repeated: RequestHeaders | None = None
+        self._repetitions = 0  # that were served
+        self._call: FastCall | None = None  # instead of a request of the task
+        self._sent: FastCall | None = None  # the call of that request
         self._answering = self._half_closed = False
 
     # called by the event loop
@@ -111,6 +121,8 @@ class HttpConnection(BodyReceiver):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the request."""
+        if self._call is not None:
+            self._abandon()
         self._reader.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -175,7 +187,18 @@ class HttpConnection(BodyReceiver):
             if reader.pending:  # the first part counts: the headers may come in drips
                 self._expires = min(self._expires, monotonic() + settings.timeouts.header_secs)
             return
-        fields = headers.headers
+        path = self._path
+        if path is not None and headers is self._repeated and reader.state is ANSWERING:
+            self._call = call = path.begin(reader.body, NO_CONTEXT, self)
+            if call is not None:
+                self._expires = math.inf
+                self._connections.in_flight.add(self)
+                return
+        self._serve(headers)
+
+    def _serve(self, headers: RequestHeaders) -> None:
+        """Have the task answer the request with these ``headers``, once its body is here."""
+        reader, settings, fields = self._reader, self._settings, headers.headers
         # positional arguments: keywords take twice the time
         trace = fields.get("traceparent", ""), fields.get("tracestate", "")
         context = Context(None, CancelToken(), *trace, self._peer, fields)
@@ -198,7 +221,52 @@ class HttpConnection(BodyReceiver):
         elif length > SMALL_BYTES and self._early is None and (excess := self._held.grow(length)) is not None:
             self._early = settings.handler.refuse(request, excess)
         request.body = reader.body
-        self._wake()
+        if headers is not self._repeated:
+            self._repeated, self._repetitions, self._path = headers, 0, None
+        elif self._early is None and self._find_path is not None:
+            self._repetitions = count = self._repetitions + 1
+            if not count & (count - 1) and headers.keep_alive and headers.minor:  # seldom, if there is none
+                self._path = self._find_path(request)
+        self._ready = True  # _wake, inlined
+        if self._task is None:
+            self._task = self._loop.create_task(self._work())
+        elif self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    # the fast path
+
+    def answered(self, answer: HttpAnswer) -> None:
+        """See ``FastCaller``."""
+        self._call = None
+        connections, reader, parts = self._connections, self._reader, cast("Sequence[Buffer]", answer.parts)
+        if answer.size > SMALL_BYTES or self._transport.get_write_buffer_size():
+            self._serve(reader.headers)  # the task waits if the client reads slowly
+            self._early = answer
+            return
+        keep_alive = not (connections.stopping or (self._half_closed and not reader.pending))
+        hold = keep_alive and len(connections.in_flight) > 1
+        try:
+            self._writer.whole(answer, parts, 1, keep_alive=keep_alive, bodiless=False, hold=hold)
+            self._go_on(keep_alive)
+        except ConnectionError:
+            self.cut()  # the client disconnected
+        except Exception:
+            _log.exception("unexpected error")
+            self.cut()
+
+    def fall_back(self) -> None:
+        """See ``FastCaller``."""
+        self._sent, self._call = self._call, None
+        self._serve(self._reader.headers)
+
+    def _abandon(self) -> None:
+        """The client of a request on the fast path is gone."""
+        self.fall_back()
+        sent, request = self._sent, self._request
+        self._sent = self._request = None
+        if sent is not None and request is not None:
+            request.context.cancel.cancel()
+            sent.abandon(request)
 
     def _decline(self, error: HeadersError) -> None:
         """Answer input that is no request; the preface of HTTP/2 is for ``http2`` (RFC 9113, 3.3)."""
@@ -265,7 +333,8 @@ class HttpConnection(BodyReceiver):
         answer = self._early
         if answer is None:
             try:
-                answer = await settings.handler.serve(request)
+                serve = settings.handler.serve if self._sent is None else self._sent.serve
+                answer = await serve(request)
                 if self._early is not None:  # the body has stopped arriving
                     if answer.rest is not None:
                         answer.rest.close()
@@ -309,6 +378,9 @@ class HttpConnection(BodyReceiver):
             self._arriving = None
         self._request = self._early = None
         self._answering = False
+        if self._sent is not None:
+            self._sent.close()
+            self._sent = None
         if not keep_alive or self._connections.stopping or self._reader.state is not ANSWERING:
             self._end()
             return

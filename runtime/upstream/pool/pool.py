@@ -198,10 +198,10 @@ class Pool:
 class Attempt:
     """One request, tried at one server after the other: enter it to get a client, again and again until the
     block ends with a result or an exception. ``request`` is the inference to send, if it is decoded, else
-    ``context`` is its context. ``harmless``: repeating it changes nothing. The block suppresses
-    ``ConnectionFailedError`` if another server may be tried. Entering raises the last such error if no server
-    is left, UNAVAILABLE if none takes a request. With a ``trace``, each has a ``span`` in it from
-    :meth:`begin_span` on."""
+    ``context`` is its context; a call that this has ``sent`` is the first client. ``harmless``: repeating it
+    changes nothing. The block suppresses ``ConnectionFailedError`` if another server may be tried. Entering
+    raises the last such error if no server is left, UNAVAILABLE if none takes a request. With a ``trace``,
+    each has a ``span`` in it from :meth:`begin_span` on."""
 
     __slots__ = (
         "_context",
@@ -209,6 +209,7 @@ class Attempt:
         "_harmless",
         "_pool",
         "_request",
+        "_sent",
         "_trial",
         "_tried",
         "member",
@@ -224,6 +225,7 @@ class Attempt:
         context: Context | None = None,
     ) -> None:
         self._pool = pool
+        self._sent: Any = None if context is None else context.sent
         self._request = request if request is not None and request.sequence is not None else None
         self._context = context = context if request is None else request.context
         self.trace: Trace | None = None if context is None else context.trace
@@ -236,6 +238,8 @@ class Attempt:
 
     def __enter__(self) -> Any:
         pool, request, context = self._pool, self._request, self._context
+        if self._sent is not None:
+            return self._take()
         if request is not None:
             member = pool.home(request, self._tried)
         elif context is not None and context.pins is not None:
@@ -272,6 +276,14 @@ class Attempt:
             self._failure = error
             return True
         return False
+
+    def _take(self) -> Any:
+        """The call that is sent already, and counted, as the client."""
+        sent, self._sent = self._sent, None
+        self.member, sent.taken = sent.member, True
+        if self._context is not None:
+            self._context.upstream = sent.member.url
+        return sent
 
     def begin_span(self, message: Any) -> None:
         """Record the attempt to send ``message``."""

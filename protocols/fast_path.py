@@ -1,0 +1,78 @@
+"""Requests that pass on without a task: what a transport, its handler and a client agree on.
+
+A transport that receives one message like another requests a ``FastPath`` from its handler. From then on it
+offers every such message to the path, in the callback that has received it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from interlingua.protocols.wire import Buffer
+from interlingua.schemas import Context
+
+
+class FastCall(Protocol):
+    """A message that was sent on. Unless :meth:`FastCaller.answered` is called, it is one of these two that
+    ends the request."""
+
+    async def serve(self, request: Any) -> Any:
+        """As the handler's ``serve``, after :meth:`FastCaller.fall_back`, with the whole request."""
+
+    def leave(self) -> None:
+        """The request takes its usual path from now on, by :meth:`serve`."""
+
+    def abandon(self, request: Any) -> None:
+        """End ``request``, the whole request, whose client is gone."""
+
+    def close(self) -> None:
+        """After :meth:`FastCaller.fall_back`: nothing will await :meth:`serve`."""
+
+
+class FastCaller(Protocol):
+    """A request of a transport that waits for a ``FastCall``. Neither method raises."""
+
+    def answered(self, answer: Any) -> None:
+        """Send this answer, as one of the handler."""
+
+    def fall_back(self) -> None:
+        """Have :meth:`FastCall.serve` answer the request, in a task."""
+
+
+class FastPath(Protocol):
+    """For messages with the same headers, or metadata."""
+
+    def begin(self, message: Buffer, context: Context, caller: FastCaller) -> FastCall | None:
+        """Send ``message`` on; None if the handler is to serve it."""
+
+
+class SentWaiter(Protocol):
+    """What gets the outcome of a call that no task waits for, as a future would."""
+
+    def done(self) -> bool:
+        """Whether it has one."""
+
+    def set_result(self, reply: Any) -> None:
+        """The reply, in its content coding. Never raises."""
+
+    def set_exception(self, fault: Exception) -> None:
+        """The error. Never raises."""
+
+
+@runtime_checkable
+class CallbackClient(Protocol):
+    """A client that also sends without a task."""
+
+    def prepare(self, request: Any) -> Any:
+        """What :meth:`begin` needs to know of ``request`` besides its message. Raises as ``send``."""
+
+    def begin(self, prepared: Any, message: Buffer, deadline: float, waiter: SentWaiter) -> Any:
+        """Send a request now, on an open connection; its ``message`` has the size of the prepared one.
+        Returns a handle for :meth:`cancel`, None without such a connection. Raises as ``send``, with nothing
+        sent."""
+
+    async def finish(self, request: Any, outcome: Any) -> Any:
+        """The reply to ``request``, whose waiter has got ``outcome``. Raises as ``send``."""
+
+    def cancel(self, handle: Any, waiter: SentWaiter) -> None:
+        """End the call, whose waiter has no outcome."""

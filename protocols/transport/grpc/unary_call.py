@@ -1,0 +1,154 @@
+"""A unary call on a gRPC listener: the handler's answer, from a task, or that of a fast path without one."""
+
+from __future__ import annotations
+
+import logging
+
+from interlingua.protocols.transport.grpc.call import GrpcCall
+from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK, trailers
+from interlingua.protocols.transport.grpc.messages import (
+    PREFIX_BYTES,
+    CompressedMessage,
+    MessageError,
+    prefixed,
+)
+from interlingua.protocols.transport.grpc.status import (
+    CANCELLED,
+    INTERNAL,
+    RESOURCE_EXHAUSTED,
+    UNIMPLEMENTED,
+    fitting,
+    unforeseen,
+)
+from interlingua.protocols.transport.load import SMALL_BYTES, RefusedRequest
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.schemas.offload import CLIENT
+
+_log = logging.getLogger(__name__)
+
+
+class UnaryCall(GrpcCall):
+    """One message, one answer. The handler starts with the first message; later ones are ignored."""
+
+    __slots__ = ()
+
+    @property
+    def awaits_body(self) -> bool:
+        """See ``GrpcCall``: a unary call is its message."""
+        if self._task is not None or self._fast:
+            return False
+        return not (self._over or self.half_closed_remote or self.window_held)
+
+    # the fast path
+
+    def answered(self, answer: GrpcAnswer) -> None:
+        """See ``FastCaller``."""
+        self._fast = False
+        try:
+            self._answer(answer)
+            self._done()
+        except Exception:
+            _log.exception("unexpected error")
+            self.cut()
+
+    def fall_back(self) -> None:
+        """See ``FastCaller``."""
+        self._fast = False
+        request = GrpcRequest(self._headers.method, self._message, self._headers.metadata, self.context)
+        self._task = self._host.loop.create_task(self._run(request))
+
+    def on_reset(self, code: int) -> None:
+        """See ``Stream``. A call on the fast path goes over to its usual one, where it is cancelled as soon
+        as it waits for the answer."""
+        if not self._fast:
+            super().on_reset(code)
+            return
+        self._over = self._working = self._reset_at_work = True
+        self.connection.reset_at_work += 1
+        self.context.cancel.cancel()
+        if self._sent is not None:
+            self._sent.leave()
+        self.fall_back()
+        if self._task is not None:
+            self._host.loop.call_soon(self._task.cancel)
+
+    def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
+        """See ``Stream``."""
+        if self._task is not None or self._over or self._fast:
+            return
+        try:
+            coding, limit = self._headers.coding, self._host.max_request_bytes
+            for message in self.messages_in(data, start, stop, coding, limit, self._host.load.allocate):
+                size = len(message)
+                if (size > SMALL_BYTES or self.held is not None) and not self._hold(size):
+                    return
+                repeated, headers = self._host.repeated, self._headers
+                if repeated.headers is not headers:
+                    repeated.begin(headers)
+                elif (
+                    repeated.path is not None and self.held is None and type(message) is not CompressedMessage
+                ):
+                    self._sent = repeated.path.begin(message, self.context, self)
+                if self._sent is not None:
+                    self._fast, self._message = True, message
+                else:
+                    request = GrpcRequest(headers.method, message, headers.metadata, self.context)
+                    repeated.count = count = repeated.count + 1
+                    if not count & (count - 1):  # seldom, if there is no fast path
+                        repeated.find(request)
+                    self._task = self._host.loop.create_task(self._run(request))
+                if self.loan or self.window_held:
+                    self.connection.message_ended(self)
+                return
+        except MessageError as error:
+            self._refuse(error)
+            return
+        if self.sink is not None and not self._hold(self.sink.filled):
+            return
+        if ended and self.partial:
+            self.end(GrpcAnswer(code=INTERNAL, details="the message of the call is cut short"))
+        elif ended:
+            self.end(GrpcAnswer(code=UNIMPLEMENTED, details="a unary call has one message, not none"))
+
+    def _refuse(self, error: MessageError) -> None:
+        """End the call, whose message cannot be taken."""
+        answer = self._refusal(error)
+        status = "RESOURCE_EXHAUSTED" if answer.code == RESOURCE_EXHAUSTED else "INTERNAL"
+        host, method = self._host, self._headers.method
+        host.load.record(RefusedRequest("grpc", method, host.peer, status, error.error(), error.size or 0))
+        self.end(answer)
+
+    async def _run(self, request: GrpcRequest) -> None:
+        self._working = True
+        try:
+            if isinstance(request.message, CompressedMessage):
+                size = len(request.message)
+                CLIENT.set(self._host.peer)
+                request.message = await request.message.inflated(self._host.limits)
+                self._count(size + len(request.message))
+            serve = self._host.handler.serve if self._sent is None else self._sent.serve
+            answer = await serve(request)
+        except MessageError as error:
+            answer = self._refusal(error)
+        except Exception:
+            answer = unforeseen(request.method)
+        except BaseException:
+            answer = GrpcAnswer(code=CANCELLED)  # not sent if the client is gone
+            raise
+        finally:
+            if not self._over:
+                self._answer(answer)
+            self._done()
+
+    def _answer(self, answer: GrpcAnswer) -> None:
+        self._over = True
+        if not answer.code:
+            size, pieces = prefixed(answer.message, answer.parts)
+            limit = self._host.max_response_bytes
+            if limit is None or size - PREFIX_BYTES <= limit:
+                self._started = True
+                tail = trailers(answer) if answer.trailing else OK
+                self.connection.sender.send_whole(self, ANSWER_HEADERS, pieces, size, tail)
+                return
+            answer = fitting(answer, limit)
+        self.connection.sender.send_end(self, self._ending(answer))
