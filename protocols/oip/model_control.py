@@ -6,19 +6,19 @@ of the model, in base64 over HTTP; of an unload, ``unload_dependents``.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import orjson
 
+from interlingua.protocols.base64_text import decode_base64
+from interlingua.protocols.json_document import LONG_BYTES, check_elements
 from interlingua.protocols.oip.json_members import mapping
 from interlingua.protocols.oip.message_from_json import read_message
 from interlingua.protocols.oip.metadata_json import parse_object
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import InferenceError, ModelControl, invalid_tensor, malformed
+from interlingua.schemas import InferenceError, ModelControl, invalid_tensor, malformed, offload
 from interlingua.schemas.oip import MESSAGES
 
 _FILE = "file:"
@@ -33,8 +33,8 @@ def read_load_body(model: str, repository: str, body: Buffer) -> ModelControl:
         for key, value in _body_parameters(body).items():
             if key.startswith(_FILE) and type(value) is str:
                 try:
-                    value = base64.b64decode(value, validate=True)
-                except (binascii.Error, ValueError) as error:
+                    value = decode_base64(value)
+                except ValueError as error:
                     raise malformed(f"parameter '{key}' is no base64: {error}") from error
             parameters[key] = value
         return _load(repository, parameters)
@@ -99,8 +99,11 @@ def _load(repository: str, parameters: Mapping[str, Any]) -> ModelControl:
 
 def _config(text: str) -> bytes:
     """The configuration in JSON ``text``, serialized."""
+    written = text.encode(errors="surrogatepass")
+    if len(written) > LONG_BYTES:
+        offload.call(check_elements, written, offload.KEY_WEIGHT)
     try:
-        document = orjson.loads(text.encode(errors="surrogatepass"))
+        document = orjson.loads(written)
     except orjson.JSONDecodeError as error:
         raise malformed(f"parameter 'config' is not JSON: {error}") from error
     if type(document) is not dict:

@@ -16,8 +16,10 @@ import requests
 
 from benchmarks.cases import CONFIG
 from interlingua.schemas.oip import MESSAGES
+from interlingua.schemas.tfserving import MESSAGES as TFSERVING
 from interlingua.translator.access.classes import CLASSES, PRIVILEGED
 from tests.certificates import Authority
+from tests.chaos.world import listener as every_dialect
 from tests.e2e.daemon import ROOT, Daemon, eventually
 from tests.standins.grps_contract import GrpsMessage
 
@@ -77,8 +79,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     stated: dict[str, list[str]] = {name: [key] for name in CLASSES}
     listeners = [
         {
-            "listen": "127.0.0.1:0",
-            "transport": transport,
+            **every_dialect(transport),
             "engine": engine,
             "trusted_proxies": ["127.0.0.1"],
             **({"allow": allow} if allow else {}),
@@ -337,6 +338,86 @@ def test_another_spelling_of_an_operation_is_none(http: str) -> None:
                 assert method == "OPTIONS" or b" 200 " not in status, (method, form, status)
     assert send(http, "GET", "/v2/models/digits/ready").status_code == 200
     assert send(http, "GET", "/grps/v1/health/ready").status_code == 200
+
+
+PREDICTION, MODELS = "/tensorflow.serving.PredictionService/", "/tensorflow.serving.ModelService/"
+
+
+def tfserving(at: str, method: str, message: Any, **metadata: str) -> tuple[grpc.StatusCode, str]:
+    """The status of a call of TensorFlow Serving's dialect."""
+    pairs = tuple((key.replace("_", "-"), value) for key, value in metadata.items())
+    with grpc.insecure_channel(at) as channel:
+        try:
+            channel.unary_unary(method)(message.SerializeToString(), timeout=10, metadata=pairs)
+        except grpc.RpcError as error:
+            return error.code(), error.details()
+    return grpc.StatusCode.OK, ""
+
+
+def listing(*names: str, folder: Path = ROOT / "examples" / "models") -> Any:
+    """A request that has these models be all that are served."""
+    config = [
+        {"name": name, "base_path": str(folder / name), "model_platform": "tensorflow"} for name in names
+    ]
+    return TFSERVING["tensorflow.serving.ReloadConfigRequest"](
+        config={"model_config_list": {"config": config}}
+    )
+
+
+def test_a_list_of_models_is_of_permitted_callers(daemon: Daemon, rpc: str, tmp_path: Path) -> None:
+    method, keyed_rpc = f"{MODELS}HandleReloadConfigRequest", daemon.addresses[6]
+    # few refusals of a caller are recorded
+    remote = f"198.51.100.{78 + daemon.addresses.index(rpc)}"
+    forbidden = grpc.StatusCode.PERMISSION_DENIED
+    for headers in ({"x_forwarded_for": remote}, *CROSS_SITE):
+        # browsers send no gRPC, but the header counts wherever it is
+        metadata = {name: value for name, value in headers.items() if name != "user_agent"}
+        if metadata:
+            assert tfserving(rpc, method, listing("digits"), **metadata)[0] is forbidden, metadata
+    assert tfserving(keyed_rpc, method, listing())[0] is forbidden
+    assert tfserving(rpc, method, listing("digits", folder=tmp_path))[0] is grpc.StatusCode.NOT_FOUND
+    assert send(f"http://{daemon.addresses[0]}", "GET", "/v2/models/digits/ready").status_code == 200
+    for at, headers in ((rpc, {}), (keyed_rpc, {"x_admin_key": SECRET})):
+        assert tfserving(at, method, listing("digits"), **headers)[0] is grpc.StatusCode.OK
+    folder = Path(daemon.process.args[-1]).parent  # type: ignore[index, arg-type]
+    records = [json.loads(line) for line in (folder / "audit.log").read_text().splitlines()]
+    found = [
+        (each["result"], each["caller"], each.get("model"), each.get("key"))
+        for each in records
+        if each["operation"] == "models_reload"
+    ]
+    assert ("refused", remote, "digits", None) in found
+    assert ("failed", "127.0.0.1", "digits", None) in found
+    assert found[-2:] == [
+        ("allowed", "127.0.0.1", "digits", None),
+        ("allowed", "127.0.0.1", "digits", "x-admin-key"),
+    ]
+
+
+def test_the_operations_of_tensorflow_serving(keyed_http: str, keyed_rpc: str) -> None:
+    model, forbidden = "/v1/models/digits", grpc.StatusCode.PERMISSION_DENIED
+    for requested, method, path in (
+        ("inference", "POST", f"{model}:predict"),
+        ("inference", "POST", f"{model}:classify"),
+        ("inference", "POST", f"{model}:regress"),
+        ("metadata", "GET", f"{model}/metadata"),
+        ("metadata", "GET", model),
+        ("health", "GET", "/v1/models"),
+    ):
+        body = {"instances": [[0] * 64], "examples": [{"image": [0] * 64}]}
+        assert is_refused(send(keyed_http, method, path, body), requested)
+        assert send(keyed_http, method, path, body, x_admin_key=SECRET).status_code in (200, 400), path
+    spec = {"name": "digits"}
+    for rpc, kind, fields in (
+        (f"{PREDICTION}Predict", "Predict", {}),
+        (f"{PREDICTION}Classify", "Classification", {}),
+        (f"{PREDICTION}Regress", "Regression", {}),
+        (f"{PREDICTION}GetModelMetadata", "GetModelMetadata", {"metadata_field": ["signature_def"]}),
+        (f"{MODELS}GetModelStatus", "GetModelStatus", {}),
+    ):
+        request = TFSERVING[f"tensorflow.serving.{kind}Request"](model_spec=spec, **fields)
+        assert tfserving(keyed_rpc, rpc, request)[0] is forbidden, rpc
+        assert tfserving(keyed_rpc, rpc, request, x_admin_key=SECRET)[0] is not forbidden, rpc
 
 
 def test_a_client_that_may_load_models_overrides_nothing(http: str) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any, cast
 
 import pytest
 
+from interlingua.protocols.base64_text import decode_base64
 from interlingua.protocols.dialect import GrpcEndpoint
+from interlingua.protocols.oip.model_control import read_load_body
 from interlingua.protocols.protobuf_message import SHORT_BYTES, count_fields, parse_bounded
 from interlingua.protocols.protobuf_wire import MAX_FIELDS
 from interlingua.protocols.reflection import Reflection
@@ -104,3 +108,45 @@ def test_a_list_of_many_models() -> None:
 def test_reflection_repeats_no_long_request() -> None:
     answer = Reflection(()).answer(UNKNOWN * SHORT_BYTES)
     assert (answer.code, len(answer.message)) == (8, 0)
+
+
+LONG_TEXT = base64.b64encode(bytes(range(256)) * 1024).decode()
+
+
+def test_long_base64_is_that_of_the_standard_library() -> None:
+    for end in range(8):
+        text = LONG_TEXT[: len(LONG_TEXT) - end]
+        try:
+            expected: bytes | None = base64.b64decode(text, validate=True)
+        except ValueError:
+            expected = None
+        if expected is None:
+            with pytest.raises(ValueError, match="padding|base64"):
+                decode_base64(text)
+        else:
+            assert decode_base64(text) == expected
+    for wrong in ("=" + LONG_TEXT[1:], "?" + LONG_TEXT[1:], LONG_TEXT[:-1] + "?"):
+        with pytest.raises(ValueError, match="adding|base64"):
+            decode_base64(wrong)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"file:1/model.onnx": LONG_TEXT},
+        {"config": json.dumps({str(n): 1 for n in range(20_000)})},
+        {str(n): 1 for n in range(20_000)},
+    ],
+    ids=["file", "config", "parameters"],
+)
+def test_loads_over_http(parameters: dict[str, Any]) -> None:
+    body = json.dumps({"parameters": parameters}).encode()
+    with OffloadRole(offloader=cast(Offloader, object())), pytest.raises(OffloadRequired):
+        read_load_body("m", "", body)
+
+
+def test_a_configuration_of_too_many_members() -> None:
+    body = json.dumps({"parameters": {"config": json.dumps({str(n): 1 for n in range(70_000)})}}).encode()
+    with pytest.raises(InferenceError, match="failed to load 'm', .*max_elements") as refused:
+        read_load_body("m", "", body)
+    assert refused.value.code is ErrorCode.TOO_LARGE

@@ -84,8 +84,10 @@ class Rings:
         """Add what has happened since the last sample, at ``now`` in seconds since 1970."""
         before, began = self._before, self._at
         self._before, self._at = dict(traffic.ways), now
+        if now < began:
+            self._forget_after(now)
         if before is None or now <= began:
-            # the counts began before the first sample, and clocks are set back
+            # the counts began before the first sample, and how long ago the last one was is unknown
             return
         latest = Interval(began, now - began, waiting=dict(traffic.waiting), limited=dict(traffic.limited))
         for way, counts in traffic.ways.items():
@@ -103,6 +105,12 @@ class Rings:
                 kept.append(Interval(start))
             kept[-1].add(latest)
             kept[-1].cut()
+
+    def _forget_after(self, now: float) -> None:
+        """The clock was set back to ``now``: drop the intervals that are dated later."""
+        for kept in self._kept.values():
+            while kept and kept[-1].start > now:
+                kept.pop()
 
     def intervals(self, scale: int, after: float = 0.0) -> Iterator[Interval]:
         """Those of ``scale`` seconds that start later than ``after``, the oldest first. The last one may not

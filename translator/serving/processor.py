@@ -25,6 +25,7 @@ from interlingua.schemas import (
     InferResponse,
     Operation,
 )
+from interlingua.schemas.bounded_text import listed
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits, OffloadRequired
 from interlingua.translator.access.audit import recorded
 from interlingua.translator.access.authorization import Authorization
@@ -360,9 +361,10 @@ class RequestProcessor:
             self.authorization.admit(requested, context)
             return await self._execute(opened, binding, context)
         refusals = self.authorization.refusals
-        with recorded(
-            requested, operation.value, opened.model, self.listener, binding.dialect, refusals
-        ) as entry:
+        about = opened.model
+        if operation is Operation.MODELS_RELOAD:
+            about = listed(model.name for model in opened.argument)
+        with recorded(requested, operation.value, about, self.listener, binding.dialect, refusals) as entry:
             entry.caller = self.authorization.caller(context)
             if requested == "shared_memory":
                 self._admit_to_shared_memory(context)

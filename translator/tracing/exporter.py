@@ -97,12 +97,18 @@ class _Counting(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self.taken += len(spans)
-        result = self._exporter.export(spans)
-        if result is SpanExportResult.SUCCESS:
-            self.accepted += len(spans)
-        else:
-            self.failed += len(spans)
+        result = SpanExportResult.FAILURE
+        try:
+            result = self._exporter.export(spans)
+        finally:
+            self._count(result, len(spans))
         return result
+
+    def _count(self, result: SpanExportResult, spans: int) -> None:
+        if result is SpanExportResult.SUCCESS:
+            self.accepted += spans
+        else:
+            self.failed += spans
 
     def shutdown(self) -> None:
         self._exporter.shutdown()

@@ -307,8 +307,35 @@ def _calls() -> Iterator[tuple[str, Grpc]]:
     yield "an unknown method", Grpc(f"{SERVICE}Absent")
 
 
+def _reloads() -> Iterator[tuple[str, Any]]:
+    """Lists of models."""
+    fine = {"name": "m", "base_path": "/none/m", "model_platform": "tensorflow"}
+    for name, changes in {
+        "no name": {"name": ""},
+        "no path": {"base_path": ""},
+        "a relative path": {"base_path": "m"},
+        "a folder that is in no repository": {},
+        "a path with a NUL": {"base_path": "/\0"},
+        "no platform": {"model_platform": ""},
+        "a platform and a type": {"model_type": 1},
+        "another type": {"model_platform": "", "model_type": 2},
+        "versions without a number": {"model_version_policy": {"specific": {}}},
+    }.items():
+        yield name, _request_of({**fine, **changes})
+    yield "a model twice", _request_of(fine, fine)
+    yield "no list", MESSAGES["tensorflow.serving.ReloadConfigRequest"]()
+    yield "no protobuf", b"\xff"
+
+
+def _request_of(*listed: dict[str, Any]) -> Any:
+    config = {"model_config_list": {"config": listed}}
+    return MESSAGES["tensorflow.serving.ReloadConfigRequest"](config=config)
+
+
 def inputs() -> dict[str, Http | Grpc]:
     found: dict[str, Http | Grpc] = {f"tfserving/http {name}": each for name, each in _http()}
     for name, message in (*_predictions(), *_datatypes()):
         found[f"tfserving/grpc predict: {name}"] = Grpc(f"{SERVICE}Predict", message)
+    for name, message in _reloads():
+        found[f"tfserving/grpc reload: {name}"] = Grpc(f"{MODELS}HandleReloadConfigRequest", message)
     return {**found, **{f"tfserving/grpc {name}": each for name, each in _calls()}}

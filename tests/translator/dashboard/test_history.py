@@ -118,6 +118,22 @@ async def test_a_clock_that_is_set_back_and_counts_that_begin_again() -> None:
     assert min(value or 0 for value in feed.history.points(Selection())["requests_per_sec"]) >= 0
 
 
+@pytest.mark.parametrize("back_secs", [0.5, 10, 3600])
+async def test_a_clock_that_is_set_back_leaves_intervals_in_order(back_secs: float) -> None:
+    feed = await fed()
+    for _ in range(30):
+        await feed.second({OIP: counts(5)})
+    feed.now -= back_secs + 1
+    await feed.second({OIP: counts(5)})
+    for _ in range(5):
+        await feed.second({OIP: counts(3)})
+    for name in ("10m", "2h", "24h"):
+        times = feed.history.points(Selection.of_query(f"range={name}"))["time"]
+        assert times == sorted(set(times)), name  # type: ignore[type-var]
+        assert (times[-1] or 0.0) <= feed.now
+    assert feed.history.points(Selection())["requests_per_sec"][-3:] == [3.0] * 3
+
+
 async def test_longer_ranges_have_coarser_intervals_with_the_same_requests() -> None:
     feed = await fed()
     for _ in range(120):

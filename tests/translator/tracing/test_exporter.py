@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from interlingua.runtime.upstream.header_file import HeaderFile
 from interlingua.schemas.trace import Trace, read_traceparent
@@ -112,6 +114,18 @@ def test_a_trace_without_room_is_dropped_whole(
 def test_what_the_collector_refuses_is_counted(found: Collector, protocol: Protocol) -> None:
     found.status = 400
     exporter = exporting(found, protocol)
+    exporter.export(traced())
+    exporter.close()
+    assert metrics(exporter)["interlingua_spans_dropped_totalexport_failed"] == 2
+
+
+def test_spans_whose_export_raises_are_counted(protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Raising(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            raise ValueError("a header has a line break")
+
+    monkeypatch.setitem(module.SENDERS, protocol, lambda url, headers: Raising())  # type: ignore[arg-type]
+    exporter = exporting(Collector(f"http://127.0.0.1:{free_port()}"), protocol)
     exporter.export(traced())
     exporter.close()
     assert metrics(exporter)["interlingua_spans_dropped_totalexport_failed"] == 2
