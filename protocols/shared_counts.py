@@ -87,6 +87,21 @@ class SharedCount:
         with _ORDER:
             pass
 
+    def add(self, value: int) -> int:
+        """Add to the number of this process. Returns the sum of all."""
+        self.set(self._words[self._row] + value)
+        return self.total()
+
+    def inherit(self, row: int) -> None:
+        """Add the number of the process of ``row``, which has exited, to that of this one."""
+        self.set(self._words[self._row] + self._words[row])
+        self._words[row] = 0
+
+    def reset(self) -> None:
+        """Nothing has been counted, in any process."""
+        for row in range(len(self._words)):
+            self._words[row] = 0
+
     def of_others(self) -> list[int]:
         """The numbers of the other processes."""
         words = self._words.tolist()

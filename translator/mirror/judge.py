@@ -88,7 +88,8 @@ class LocalJudge:
         self._find = find
         self._tolerance = Tolerance(options.rtol, options.atol)
         self._thread = ThreadPoolExecutor(1, "mirror")
-        self._pairs = Pairs(options.keep, shares_file) if options.keep is not None else None
+        kept = None if shared is None else shared.kept
+        self._pairs = Pairs(options.keep, shares_file, kept) if options.keep is not None else None
         self._limit = options.max_concurrency
         self._gate = Gate(options.max_concurrency, max_wait_secs=_LONGEST_WAIT_SECS)
         if shared is not None:

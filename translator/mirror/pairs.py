@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from interlingua.translator.config.mirror import KeepOptions
+from interlingua.translator.mirror.kept import KeptCounts
 from interlingua.translator.recording.files import RecordingWriter
 from interlingua.translator.recording.record import Record
 from interlingua.translator.recording.redaction import Redaction
@@ -17,46 +18,48 @@ _OVERHEAD_BYTES = 2048
 """The approximate size of a record without its tensors."""
 
 
-class _Sample:
-    """Chooses up to ``limit`` of an unknown number: the first half immediately, then one at each doubling of
-    the count, so that late ones are included."""
-
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-        self._at_once = (limit + 1) // 2
-        self._came = 0
-        self._next = 0
-
-    def takes(self) -> bool:
-        """Count one candidate; whether it is chosen."""
-        self._came += 1
-        if not self._left or (self._came > self._at_once and self._came < self._next):
-            return False
-        self._left -= 1
-        self._next = 2 * self._came
-        return True
+def _permitted(limit: int, came: int) -> int:
+    """How many of ``came`` candidates to take, of an unknown number, up to ``limit``: the first half at once,
+    then one at each doubling of the count, so that late ones are included."""
+    at_once = (limit + 1) // 2
+    if came <= at_once:
+        return at_once
+    return min(limit, at_once + (came // at_once).bit_length() - 1) if at_once else 0
 
 
 class Pairs:
-    """Records pairs as ``options`` say, in a file that is ``shared`` with other processes or not. Call
-    :meth:`takes` on one thread and :meth:`write` on one."""
+    """Records pairs as ``options`` say, in a file that is ``shared`` with other processes or not, which have
+    ``counts`` together. Call :meth:`takes` on one thread and :meth:`write` on one."""
 
-    def __init__(self, options: KeepOptions, shared: bool = False) -> None:
+    def __init__(self, options: KeepOptions, shared: bool = False, counts: KeptCounts | None = None) -> None:
         self._shared = shared
+        self._counts = KeptCounts.alone() if counts is None else counts
         self._path = Path(options.path)
         self.redaction = Redaction(options.redact.tensors, options.redact.parameters)
-        self._free_bytes = options.max_bytes
-        self._samples = {False: _Sample(options.different), True: _Sample(options.equal)}
+        self._most_bytes = options.max_bytes
+        self._limits = {False: options.different, True: options.equal}
         self._writer: RecordingWriter | None = None
         self._failed = False
 
     def takes(self, equal: bool, nbytes: int) -> bool:
         """Whether to record a pair of ``nbytes`` whose answers are ``equal`` or not."""
-        nbytes += _OVERHEAD_BYTES
-        if self._failed or nbytes > self._free_bytes or not self._samples[equal].takes():
+        if self._failed:
             return False
-        self._free_bytes -= nbytes
-        return True
+        nbytes += _OVERHEAD_BYTES
+        bytes_taken = self._counts.nbytes
+        if bytes_taken.add(nbytes) <= self._most_bytes and self._claim(equal):
+            return True
+        bytes_taken.add(-nbytes)
+        return False
+
+    def _claim(self, equal: bool) -> bool:
+        """Count a candidate; whether it is taken."""
+        came, taken = self._counts.came[equal], self._counts.taken[equal]
+        permitted = _permitted(self._limits[equal], came.add(1))
+        if taken.add(1) <= permitted:
+            return True
+        taken.add(-1)
+        return False
 
     def write(self, record: Record) -> bool:
         """Write ``record``. On failure log once, return False, and write no more."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import mmap
-from itertools import count
+from itertools import chain, count
 
 from interlingua.protocols.shared_counts import SharedCounts
 from interlingua.translator.config.options import Config
-from interlingua.translator.mirror.shared import EXITS, SHAPE, SLOTS
+from interlingua.translator.mirror.shared import EXITS, SHAPE, SLOTS, kept_columns
 from interlingua.translator.workers.limits import CountsOwner
 
 Slots = dict[tuple[str, int], int]
@@ -21,9 +21,8 @@ class MirrorsOwner(CountsOwner):
     def __init__(self, front_ends: int, config: Config) -> None:
         super().__init__("mirrors", 2 * front_ends + 1, *SHAPE)
         self._front_ends = front_ends
-        self._exits = SharedCounts(
-            mmap.mmap(self._page, 0), 2 * front_ends, 2 * front_ends + 1, *SHAPE
-        ).count(EXITS)
+        self._own = SharedCounts(mmap.mmap(self._page, 0), 2 * front_ends, 2 * front_ends + 1, *SHAPE)
+        self._exits = self._own.count(EXITS)
         self._next = count()
         self.slots: Slots = {}
         self.slots = self.slots_of(config)
@@ -37,11 +36,21 @@ class MirrorsOwner(CountsOwner):
             of = repr((route, None if upstream is None else (model, upstream)))
             key = of, sum(each == of for each, _ in found)
             known = self.slots.get(key)
-            found[key] = next(self._next) % SLOTS if known is None else known
+            found[key] = self._unused() if known is None else known
         return found
 
     def exited(self, row: int) -> None:
         """A front end has exited, and with it its mirror process."""
         self._exits.set(self._exits.total() + 1)
+        for kept in map(self._own.count, chain.from_iterable(map(kept_columns, self.slots.values()))):
+            kept.inherit(row)
+            kept.inherit(row + self._front_ends)
         super().exited(row)
         super().exited(row + self._front_ends)
+
+    def _unused(self) -> int:
+        """A slot whose mirror has recorded nothing."""
+        slot = next(self._next) % SLOTS
+        for column in kept_columns(slot):
+            self._own.count(column).reset()
+        return slot

@@ -7,37 +7,23 @@ from functools import partial
 from typing import TypeVar
 
 from interlingua.protocols.section import Section
-from interlingua.translator.config.mirror import MirrorOptions
 from interlingua.translator.config.options import Config
 
 _LOAD = ("max_inflight_requests", "max_inflight_bytes")
-_KEEP = ("different", "equal", "max_bytes")
 
 
 def parts_of(config: Config, count: int) -> Iterator[Config]:
     """``config`` for each of ``count`` front ends. Limits add up to the whole, but are 1 at least."""
     for number in range(count):
         part = partial(_part_of, number=number, count=count)
-        routes = [
-            each
-            if each.mirror is None
-            else each.model_copy(update={"mirror": _mirror(each.mirror, number, count)})
-            for each in config.routes
-        ]
         tap = None if config.tap is None else part(config.tap, ("max_queue_bytes",))
         yield config.model_copy(
             update={
                 "server": part(config.server, _LOAD),
                 "listeners": tuple(part(each, _LOAD) for each in config.listeners),
-                "routes": tuple(routes),
                 "tap": tap,
             }
         )
-
-
-def _mirror(mirror: MirrorOptions, number: int, count: int) -> MirrorOptions:
-    keep = None if mirror.keep is None else _part_of(mirror.keep, _KEEP, number, count)
-    return mirror.model_copy(update={"keep": keep})
 
 
 S = TypeVar("S", bound=Section)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from interlingua.schemas import InferRequest, InferResponse, Sequence
 from interlingua.translator.config import parse
-from interlingua.translator.config.mirror import MirrorOptions
+from interlingua.translator.config.mirror import KeepOptions, MirrorOptions
 from interlingua.translator.mirror import Mirror
 from interlingua.translator.mirror.judge import LocalJudge
-from interlingua.translator.mirror.shared import SharedMirrors
+from interlingua.translator.mirror.shared import SLOTS, SharedMirrors, kept_columns
+from interlingua.translator.recording.files import RecordingReader
 from interlingua.translator.workers.mirrors import MirrorsOwner
 from tests.translator.mirror.mirrored import GONE, Model, answered, request, settled, tensor
 
@@ -41,7 +43,7 @@ class Processes:
         for row in self.rows[:2]:
             settings = MirrorOptions.model_construct(to="other", **options)
             shared = row.of(5)
-            judge = LocalJudge(settings, lambda _: model, shared=shared)  # type: ignore[arg-type, return-value]
+            judge = LocalJudge(settings, lambda _: model, True, shared)  # type: ignore[arg-type, return-value]
             found.append(Mirror(settings, judge, "route", lambda: 0.0, shared))
         return found
 
@@ -185,6 +187,55 @@ async def test_a_sequence_ends_with_a_front_end_that_has_a_part_of_it(processes:
     assert (len(model.asked), other.report.dropped) == (1, {"sequence": 1})
     assert not other.should_observe(steps[3])
     await other.close()
+
+
+async def test_the_limits_of_a_recording_hold_in_both(processes: Processes, tmp_path: Path) -> None:
+    keep = KeepOptions(path=str(tmp_path / "pairs"), different=4, equal=1)
+    mirrors = processes.mirrors(Model(), keep=keep, max_concurrency=1, max_queue_requests=9)
+    for number, looker in zip(range(40), of_both(mirrors), strict=False):
+        right = tensor(1.0) if number // 2 % 4 else tensor(3.0)
+        looker.on_response(answered(request(1.0, id=str(number)), right))
+        await settled(looker)
+    for each in mirrors:
+        await each.close()
+    kept = [each.report.counts.kept for each in mirrors]
+    assert sum(each.get("different", 0) for each in kept) == 4
+    assert sum(each.get("equal", 0) for each in kept) == 1
+    with RecordingReader(tmp_path / "pairs") as reader:
+        # as one process does: the first half at once, then one at each doubling, whichever process has it
+        assert [record.request.id for record in reader] == ["0", "1", "2", "9", "25"]
+
+
+async def test_one_front_end_with_all_requests_may_record_all(processes: Processes, tmp_path: Path) -> None:
+    keep = KeepOptions(path=str(tmp_path / "pairs"), different=4, equal=6, max_bytes=1 << 20)
+    one, other = processes.mirrors(Model(), keep=keep, max_concurrency=1, max_queue_requests=9)
+    for number in range(8):
+        one.on_response(answered(request(1.0, id=str(number)), tensor(1.0)))
+        await settled(one)
+    assert one.report.counts.kept == {"equal": 4}
+    await one.close()
+    # what is recorded stays so after its process, in either way
+    processes.rows[0].mirror_process_exited()
+    processes.owner.slots = {("", 0): 5}
+    processes.owner.exited(0)
+    for number in range(8, 40):
+        other.on_response(answered(request(1.0, id=str(number)), tensor(1.0)))
+        await settled(other)
+    assert other.report.counts.kept == {"equal": 2}
+    await other.close()
+
+
+def test_a_new_mirror_has_recorded_nothing() -> None:
+    owner = MirrorsOwner(1, parse(CONFIG % ROUTE % "a"))
+    (slot,) = owner.slots.values()
+    counts = [owner._own.count(column) for column in kept_columns(slot)]
+    for count in counts:
+        count.add(7)
+    for _ in range(SLOTS):
+        (again,) = owner.slots_of(parse(CONFIG % ROUTE % "b")).values()
+    assert again == slot
+    assert [count.total() for count in counts] == [0] * len(counts)
+    owner.close()
 
 
 def test_a_mirror_that_stays_keeps_its_slot() -> None:
