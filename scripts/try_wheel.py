@@ -1,8 +1,9 @@
 """Test the built distributions in an empty environment, inside a project with folders named like our rooms.
 
 Builds an sdist, and the wheel from that sdist: a file that the sdist lacks is missing then. Installs the
-wheel into a new environment. Copies the tests and what they read into a folder without the package, adds
-folders ``schemas``, ``protocols``, ``runtime`` and ``translator`` that fail on import, and runs pytest there.
+wheel by pipx and by uv, if they can be obtained, and serves its example. Installs it into a new
+environment. Copies the tests and what they read into a folder without the package, adds folders ``schemas``,
+``protocols``, ``runtime`` and ``translator`` that fail on import, and runs pytest there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+
+import installers
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("schemas", "protocols", "runtime", "translator")
@@ -44,6 +47,7 @@ def main() -> int:
         folder = Path(scratch)
         wheel = _build(folder)
         _only_the_package(wheel)
+        installers.check(folder, wheel)
         python = _environment(folder, wheel)
         project = _project(folder)
         # without PYTHONPATH, only the failing folders come before the installed package

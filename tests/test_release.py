@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,41 @@ def test_the_citation_is_of_this_version() -> None:
     stated = citation["title"].lower(), citation["version"], citation["license"]
     assert stated == (PROJECT["name"], PROJECT["version"], PROJECT["license"])
     assert {"cff-version", "message", "authors"} <= set(citation)
+
+
+STATED = {
+    "CITATION.cff": r"^version: (\S+)$",
+    "deploy/helm/interlingua/Chart.yaml": r"^(?:version|appVersion): (\S+)$",
+    "deploy/kserve/serving-runtime.yaml": r"image: interlingua:(\S+)$",
+    "deploy/kubernetes/kustomization.yaml": r"newTag: (\S+)}$",
+    "docs/cli.md": r"^interlingua (\d\S+), up for",
+    "docs/tutorial.md": r"^interlingua (\d\S+)$|\(interlingua (\S+)\)",
+}
+"""The files that repeat the version of pyproject.toml."""
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_files_that_repeat_the_version(name: str) -> None:
+    found = re.findall(STATED[name], (ROOT / name).read_text(), re.MULTILINE)
+    stated = {"".join(each) for each in found}
+    assert stated == {PROJECT["version"]}
+
+
+def test_the_changelog_has_the_version_with_a_date_and_upgrade_notes() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    sections = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert sections == sorted(set(sections), key=sections.index)
+    title = next(each for each in sections if each.startswith(f"{PROJECT['version']} "))
+    assert re.fullmatch(r"\S+ \(\d{4}-\d{2}-\d{2}\)", title)
+    own = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    assert "### Upgrade notes\n" in own
+    assert sections.index(title) <= 1 and set(sections[: sections.index(title)]) <= {"Unreleased"}
+
+
+def test_the_steps_of_a_release_are_targets() -> None:
+    steps = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Making a release\n")[2]
+    named = set(re.findall(r"`make ([\w-]+)`", steps))
+    assert {"test-wheel", "test-deploy", "docs", "sbom", "audit", "constraints"} <= named
 
 
 @pytest.mark.parametrize(
