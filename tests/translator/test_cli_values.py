@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,25 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     for name in ("text.npy", "empty.npy", "object.npy", "missing.npy", "several.npz", "zip.npz"):
         with pytest.raises(RefusedError, match=f"input 'x': .*{name}"):
             read_tensor("x", f"@{tmp_path}/{name}", None)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_damaged_archives_are_one_error(save: Any, tmp_path: Path) -> None:
+    save(tmp_path / "x.npz", x=np.arange(4))
+    whole, chance = (tmp_path / "x.npz").read_bytes(), random.Random(1)
+    refused = set()
+    for _ in range(400):
+        damaged = bytearray(whole)
+        for _ in range(chance.choice((1, 2, 5))):
+            damaged[chance.randrange(4, len(damaged))] = chance.randrange(256)
+        (tmp_path / "x.npz").write_bytes(
+            damaged[: chance.choice((len(damaged), chance.randrange(4, len(damaged))))]
+        )
+        try:
+            read_tensor("x", f"@{tmp_path}/x.npz", None)
+        except RefusedError as error:
+            refused.add(str(error).partition("npz: ")[2][:20])
+    assert len(refused) > 3
 
 
 def npy(header: str, version: bytes = b"\1\0", data: bytes = bytes(8)) -> bytes:

@@ -127,8 +127,12 @@ def _arrays(data: bytes, path: str, what: str) -> dict[str, NDArray[Any]]:
                 name.removesuffix(".npy"): read_npy(name, path, archive.read(name))
                 for name in archive.namelist()
             }
-    except zipfile.BadZipFile as error:
-        raise RefusedError(f"{what}: '{path}' cannot be read as .npz: {error}") from error
+    except RefusedError:
+        raise
+    # zipfile and its decompressors raise whatever a damaged archive leads them to
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise RefusedError(f"{what}: '{path}' cannot be read as .npz: {reason}") from error
 
 
 def _from_text(name: str, text: str, spec: TensorSpec | None) -> Tensor:

@@ -1,5 +1,6 @@
 """Requests per second, failures, latencies and queues of every model, upstream servers and processes. On a
-terminal the table is updated in place until Ctrl-C; a pipe gets one table after the other."""
+terminal the table is updated in place: s sorts by the next column, r reverses, q quits. A pipe gets one table
+after the other."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from interlingua.translator.cli.arguments import NoAnswerError, add_admin, posit
 
 if TYPE_CHECKING:
     from interlingua.translator.cli.snapshots import DaemonReports, DaemonView
+    from interlingua.translator.cli.top_table import Order
 
 HELP = "show what a running daemon does, as a live table"
 
@@ -40,30 +42,47 @@ def run(arguments: argparse.Namespace) -> int:
     before = _snapshot(arguments)
     if arguments.once or arguments.json:
         return _once(arguments, before)
-    with _screen() as on_screen:
-        while True:
-            time.sleep(arguments.interval_secs)
-            try:
-                now = _snapshot(arguments)
-            except NoAnswerError as error:
-                _show([str(error)], on_screen)
-                continue
-            _show(_lines(before, now), on_screen)
-            before = now
+    return _watch(arguments, before)
+
+
+def _watch(arguments: argparse.Namespace, before: DaemonReports) -> int:
+    """Show tables until someone quits."""
+    from interlingua.translator.cli.keyboard import keys
+    from interlingua.translator.cli.top_table import Order
+
+    order = Order()
+    view: DaemonView | None = None
+    with _screen() as on_screen, keys() as keyboard:
+        due = time.monotonic() + arguments.interval_secs
+        while (key := keyboard.wait(due - time.monotonic())) != "q":
+            if key == "s":
+                order.next_column()
+            elif key == "r":
+                order.reverse = not order.reverse
+            elif not key:
+                due = time.monotonic() + arguments.interval_secs
+                try:
+                    now = _snapshot(arguments)
+                except NoAnswerError as error:
+                    _show([str(error)], on_screen)
+                    continue
+                before, view = now, _difference(before, now)
+            if view is not None:
+                hint = _hint(order) if on_screen and keyboard.is_there else ""
+                _show(_lines(view, order, hint), on_screen)
+    return 0
 
 
 def _once(arguments: argparse.Namespace, before: DaemonReports) -> int:
     import orjson
 
-    from interlingua.translator.cli.snapshots import difference
-
     time.sleep(arguments.interval_secs)
     now = _snapshot(arguments)
     if arguments.json:
-        document = difference(before, now).document()
+        document = _difference(before, now).document()
         sys.stdout.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE).decode())
     else:
-        sys.stdout.writelines(f"{line}\n" for line in _lines(before, now))
+        sys.stdout.writelines(f"{line}\n" for line in _lines(_difference(before, now)))
     return 0
 
 
@@ -101,12 +120,23 @@ def _show(lines: list[str], on_screen: bool) -> None:
     sys.stdout.flush()
 
 
-def _lines(before: DaemonReports, now: DaemonReports) -> list[str]:
+def _difference(before: DaemonReports, now: DaemonReports) -> DaemonView:
     from interlingua.translator.cli.snapshots import difference
+
+    return difference(before, now)
+
+
+def _lines(view: DaemonView, order: Order | None = None, hint: str = "") -> list[str]:
     from interlingua.translator.cli.top_table import table
 
-    found = difference(before, now)
-    return [_headline(found), "", *table(found)]
+    return [_headline(view), hint, *table(view, order)]
+
+
+def _hint(order: Order) -> str:
+    from interlingua.translator.cli.colours import painted
+
+    direction = ", reversed" if order.reverse else ""
+    return painted(f"sorted by {order.column}{direction}; s sort, r reverse, q quit", "dim", sys.stdout)
 
 
 def _headline(view: DaemonView) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from interlingua.translator.cli.colours import Colour, painted
 from interlingua.translator.cli.snapshots import DaemonView, MemberRow, ModelRow, ServerProcessRow
@@ -25,11 +27,42 @@ _WIDEST = 40
 """Longer names are cut, so that numbers stay on the screen."""
 
 
-def table(view: DaemonView) -> Iterator[str]:
+MODEL_COLUMNS: dict[str, Callable[[ModelRow], Any]] = {
+    "MODEL": lambda row: row.model,
+    "STATE": lambda row: row.state,
+    "REQ/S": lambda row: -row.requests_per_sec,
+    "ERR/S": lambda row: -row.failed_per_sec,
+    "P50 MS": lambda row: -(row.p50_ms or 0),
+    "P95 MS": lambda row: -(row.p95_ms or 0),
+    "P99 MS": lambda row: -(row.p99_ms or 0),
+    "QUEUE": lambda row: -(row.waiting or 0),
+}
+"""The columns of models, each with its order: names ascending, numbers descending."""
+
+BUSIEST = "REQ/S"
+
+
+@dataclass(slots=True)
+class Order:
+    """How models are sorted: by a column, in its order or in reverse."""
+
+    column: str = BUSIEST
+    reverse: bool = False
+
+    def next_column(self) -> None:
+        names = list(MODEL_COLUMNS)
+        self.column = names[(names.index(self.column) + 1) % len(names)]
+
+    def of(self, rows: Sequence[ModelRow]) -> list[ModelRow]:
+        """``rows`` sorted; equal ones by name."""
+        by_name = sorted(rows, key=lambda row: row.model)
+        return sorted(by_name, key=MODEL_COLUMNS[self.column], reverse=self.reverse)
+
+
+def table(view: DaemonView, order: Order | None = None) -> Iterator[str]:
     """Models, then upstream servers and processes, where there are any."""
-    yield from _aligned(
-        ("MODEL", "STATE", "REQ/S", "ERR/S", "P50 MS", "P95 MS", "P99 MS", "QUEUE"), map(_model, view.models)
-    )
+    models = view.models if order is None else order.of(view.models)
+    yield from _aligned(tuple(MODEL_COLUMNS), map(_model, models))
     if view.upstreams:
         yield ""
         yield from _aligned(

@@ -20,8 +20,8 @@ import pytest
 import tritonclient.http
 
 from interlingua.translator.cli import main
-from interlingua.translator.cli.snapshots import DaemonReports, DaemonView, difference
-from interlingua.translator.cli.top_table import table
+from interlingua.translator.cli.snapshots import DaemonReports, DaemonView, ModelRow, difference
+from interlingua.translator.cli.top_table import BUSIEST, MODEL_COLUMNS, Order, table
 from tests.e2e.daemon import Daemon
 from tests.translator.cli.serving import ROOT
 
@@ -121,11 +121,11 @@ sys.exit(main())
 """
 
 
-def shown_on(stdout: int, busy: Daemon) -> subprocess.Popen[bytes]:
+def shown_on(stdout: int, busy: Daemon, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     # a background job of a shell ignores SIGINT, and so would what the tests start then
     command = [sys.executable, "-c", _INTERRUPTIBLE, "top", "--admin", busy.admin, "--interval-secs", "0.2"]
     variables = {**os.environ, "TERM": "xterm", "LINES": "24"}
-    return subprocess.Popen(command, cwd=ROOT, stdout=stdout, env=variables)
+    return subprocess.Popen(command, cwd=ROOT, stdin=stdin, stdout=stdout, env=variables)
 
 
 def test_in_place_on_a_terminal(busy: Daemon) -> None:
@@ -151,6 +151,51 @@ def test_in_place_on_a_terminal(busy: Daemon) -> None:
     assert text.startswith("\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H")
     assert text.count("\x1b[H") >= 2
     assert text.endswith("\x1b[?7h\x1b[?25h\x1b[?1049l")
+
+
+def test_keys_sort_and_quit(busy: Daemon) -> None:
+    ours, theirs = pty.openpty()
+    with shown_on(theirs, busy, stdin=theirs) as process:
+        os.close(theirs)
+        shown = b""
+
+        def until(text: bytes) -> None:
+            deadline = time.monotonic() + DEADLINE_SECS
+            nonlocal shown
+            while text not in shown:
+                assert time.monotonic() < deadline, shown
+                shown += os.read(ours, 65536)
+
+        until(b"sorted by REQ/S; s sort, r reverse, q quit")
+        os.write(ours, b"s")
+        until(b"sorted by ERR/S;")
+        os.write(ours, b"r")
+        until(b"sorted by ERR/S, reversed;")
+        os.write(ours, b"q")
+        try:
+            while chunk := os.read(ours, 65536):
+                shown += chunk
+        except OSError:  # the terminal of a process that has ended
+            pass
+        assert process.wait(DEADLINE_SECS) == 0
+    os.close(ours)
+    assert shown.decode().endswith("\x1b[?7h\x1b[?25h\x1b[?1049l")
+
+
+def test_orders() -> None:
+    def row(name: str, requests: float, p50: float | None, waiting: int | None) -> ModelRow:
+        return ModelRow(name, "READY", requests, 0.0, p50, p50, p50, waiting)
+
+    rows = [row("b", 1.0, 5.0, 0), row("c", 2.0, None, None), row("a", 2.0, 1.0, 7)]
+
+    def names(column: str, reverse: bool = False) -> str:
+        return "".join(each.model for each in Order(column, reverse).of(rows))
+
+    assert (names("REQ/S"), names("MODEL"), names("P99 MS"), names("QUEUE")) == ("acb", "abc", "bac", "abc")
+    assert (names("MODEL", reverse=True), names("P50 MS", reverse=True)) == ("cba", "cab")
+    order = Order()
+    seen = [order.next_column() or order.column for _ in MODEL_COLUMNS]
+    assert set(seen) == set(MODEL_COLUMNS) and order.column == BUSIEST
 
 
 def test_one_after_the_other_in_a_pipe(busy: Daemon) -> None:
