@@ -16,7 +16,7 @@ class Datatype(enum.Enum):
     """An element type; ``value`` is its Open Inference Protocol name.
 
     ``itemsize`` is the size of one element in bytes, 0 for BYTES, whose elements have lengths of
-    their own. ``dtype`` is always little-endian, as all four dialects are; BYTES maps to object.
+    their own. ``dtype`` is always little-endian, as all dialects are; BYTES maps to object.
     """
 
     BOOL = ("BOOL", np.dtype(np.bool_))

@@ -47,7 +47,8 @@ def test_the_changelog_has_the_version_with_a_date_and_upgrade_notes() -> None:
     title = next(each for each in sections if each.startswith(f"{PROJECT['version']} "))
     assert re.fullmatch(r"\S+ \(\d{4}-\d{2}-\d{2}\)", title)
     own = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
-    assert "### Upgrade notes\n" in own
+    parts = re.findall(r"^### (.*)$", own, re.MULTILINE)
+    assert parts == ["Upgrade notes", "Changed", "Added", "Fixed"]
     assert sections.index(title) <= 1 and set(sections[: sections.index(title)]) <= {"Unreleased"}
 
 

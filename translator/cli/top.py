@@ -16,7 +16,7 @@ from interlingua.translator.cli.arguments import NoAnswerError, add_admin, posit
 
 if TYPE_CHECKING:
     from interlingua.translator.cli.snapshots import DaemonReports, DaemonView
-    from interlingua.translator.cli.top_table import Order
+    from interlingua.translator.cli.top_table import ModelOrder
 
 HELP = "show what a running daemon does, as a live table"
 
@@ -48,9 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _watch(arguments: argparse.Namespace, before: DaemonReports) -> int:
     """Show tables until someone quits."""
     from interlingua.translator.cli.keyboard import keys
-    from interlingua.translator.cli.top_table import Order
+    from interlingua.translator.cli.top_table import ModelOrder
 
-    order = Order()
+    order = ModelOrder()
     view: DaemonView | None = None
     with _screen() as on_screen, keys() as keyboard:
         due = time.monotonic() + arguments.interval_secs
@@ -126,13 +126,13 @@ def _difference(before: DaemonReports, now: DaemonReports) -> DaemonView:
     return difference(before, now)
 
 
-def _lines(view: DaemonView, order: Order | None = None, hint: str = "") -> list[str]:
+def _lines(view: DaemonView, order: ModelOrder | None = None, hint: str = "") -> list[str]:
     from interlingua.translator.cli.top_table import table
 
     return [_headline(view), hint, *table(view, order)]
 
 
-def _hint(order: Order) -> str:
+def _hint(order: ModelOrder) -> str:
     from interlingua.translator.cli.colours import painted
 
     direction = ", reversed" if order.reverse else ""

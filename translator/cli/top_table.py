@@ -43,7 +43,7 @@ BUSIEST = "REQ/S"
 
 
 @dataclass(slots=True)
-class Order:
+class ModelOrder:
     """How models are sorted: by a column, in its order or in reverse."""
 
     column: str = BUSIEST
@@ -59,7 +59,7 @@ class Order:
         return sorted(by_name, key=MODEL_COLUMNS[self.column], reverse=self.reverse)
 
 
-def table(view: DaemonView, order: Order | None = None) -> Iterator[str]:
+def table(view: DaemonView, order: ModelOrder | None = None) -> Iterator[str]:
     """Models, then upstream servers and processes, where there are any."""
     models = view.models if order is None else order.of(view.models)
     yield from _aligned(tuple(MODEL_COLUMNS), map(_model, models))

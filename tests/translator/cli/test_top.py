@@ -21,7 +21,7 @@ import tritonclient.http
 
 from interlingua.translator.cli import main
 from interlingua.translator.cli.snapshots import DaemonReports, DaemonView, ModelRow, difference
-from interlingua.translator.cli.top_table import BUSIEST, MODEL_COLUMNS, Order, table
+from interlingua.translator.cli.top_table import BUSIEST, MODEL_COLUMNS, ModelOrder, table
 from tests.e2e.daemon import Daemon
 from tests.translator.cli.serving import ROOT
 
@@ -189,11 +189,11 @@ def test_orders() -> None:
     rows = [row("b", 1.0, 5.0, 0), row("c", 2.0, None, None), row("a", 2.0, 1.0, 7)]
 
     def names(column: str, reverse: bool = False) -> str:
-        return "".join(each.model for each in Order(column, reverse).of(rows))
+        return "".join(each.model for each in ModelOrder(column, reverse).of(rows))
 
     assert (names("REQ/S"), names("MODEL"), names("P99 MS"), names("QUEUE")) == ("acb", "abc", "bac", "abc")
     assert (names("MODEL", reverse=True), names("P50 MS", reverse=True)) == ("cba", "cab")
-    order = Order()
+    order = ModelOrder()
     seen = [order.next_column() or order.column for _ in MODEL_COLUMNS]
     assert set(seen) == set(MODEL_COLUMNS) and order.column == BUSIEST
 
