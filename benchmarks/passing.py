@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import processes
-from benchmarks.cases import CASES, CONFIG, MODEL, Case
+from benchmarks.cases import CASES, CONFIG, MODEL, Case, tfserving_grpc
 from benchmarks.processes import Load, Server
+from benchmarks.tfserving import PREDICT
 
 TARGET = 0.9
 _ROUNDS, _QUICK_ROUNDS, _SECS = 9, 3, 1.0
@@ -45,6 +46,12 @@ ROWS = (
     Row("trtis", "http", "TRTIS HTTP"),
     Row("graphpipe", "http", "GraphPipe HTTP"),
     Row("graphpipe", "tcp", "GraphPipe tcp"),
+    Row("tfserving", "grpc", "TensorFlow Serving gRPC"),
+)
+
+_CASES = (
+    *CASES,
+    *(Case("TensorFlow Serving gRPC", "grpc", size, 0, 0.0, tfserving_grpc, PREDICT) for size in _SIZES),
 )
 
 
@@ -95,7 +102,7 @@ def measure(row: Row, folder: Path, running: ExitStack, load: Load, there: Serve
             own.mkdir()
             config = between(there.addresses[row.transport], row, engine, decodes)
             servers.append(running.enter_context(processes.daemon(own, config)))
-        for case in CASES:
+        for case in _CASES:
             if case.name != row.case or case.size not in _SIZES:
                 continue
             order = order_of(case, folder)
