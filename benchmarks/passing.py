@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks import processes
 from benchmarks.cases import CASES, CONFIG, MODEL, Case, tfserving_grpc
 from benchmarks.processes import Load, Server
-from benchmarks.tfserving import PREDICT
+from benchmarks.tfserving import PREDICT, REST
 
 TARGET = 0.9
 _ROUNDS, _QUICK_ROUNDS, _SECS = 9, 3, 1.0
@@ -47,10 +47,12 @@ ROWS = (
     Row("graphpipe", "http", "GraphPipe HTTP"),
     Row("graphpipe", "tcp", "GraphPipe tcp"),
     Row("tfserving", "grpc", "TensorFlow Serving gRPC"),
+    Row("tfserving", "http", REST.name),
 )
 
 _CASES = (
     *CASES,
+    REST,
     *(Case("TensorFlow Serving gRPC", "grpc", size, 0, 0.0, tfserving_grpc, PREDICT) for size in _SIZES),
 )
 

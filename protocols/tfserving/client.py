@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from interlingua.protocols.dialect import UpstreamCall
-from interlingua.protocols.tfserving import client_grpc, client_http
+from interlingua.protocols.tfserving import client_grpc, client_http, passthrough_http
 from interlingua.protocols.tfserving.passthrough_grpc import PREDICT_CALL
 from interlingua.schemas import Operation
 
@@ -23,7 +23,7 @@ HTTP_CALLS: Calls = {
     **_PROBES,
     Operation.STATUS: client_http.STATUS_CALL,
     Operation.MODEL_METADATA: client_http.METADATA_CALL,
-    Operation.INFER: client_http.PREDICT_CALL,
+    Operation.INFER: passthrough_http.PREDICT_CALL,
 }
 
 KSERVE_CALLS: Calls = {

@@ -50,7 +50,7 @@ _READY_WORDS = (True, "True", "true")
 
 
 @lru_cache(256)
-def _path(model: str, version: str) -> str:
+def path_of(model: str, version: str) -> str:
     """The path of ``version``, or a label, of ``model``. Raises UNREPRESENTABLE."""
     try:
         path = f"/v1/models/{quote(model, safe='')}"
@@ -65,7 +65,7 @@ def _path(model: str, version: str) -> str:
         ) from None
 
 
-def _checked(reply: HttpReply, read: Callable[..., T], *arguments: Any) -> T:
+def checked(reply: HttpReply, read: Callable[..., T], *arguments: Any) -> T:
     """The result of ``read(*arguments)`` on an answer. Raises the upstream's own error for a status other
     than 200, BAD_UPSTREAM for an invalid answer."""
     if reply.status != 200:
@@ -93,12 +93,12 @@ def _encode_predict(
     request: InferRequest, signature: Signature | None, *, by_row: bool
 ) -> tuple[HttpCall, Form]:
     body = encode_request(request, signature, by_row=by_row)
-    path = f"{_path(request.model, request.version)}:predict"
+    path = f"{path_of(request.model, request.version)}:predict"
     return HttpCall("POST", path, headers=_HEADERS, parts=[body]), (request.model, signature)
 
 
 def _decode_predict(form: Form, reply: HttpReply) -> InferResponse:
-    return _checked(reply, decode_response, *form, reply.body)
+    return checked(reply, decode_response, *form, reply.body)
 
 
 # --- everything else
@@ -111,7 +111,7 @@ def _get(path: str) -> Callable[[Any, Signature | None], tuple[HttpCall, Any]]:
 def _get_of_model(
     model: ModelRef, signature: Signature | None, suffix: str = ""
 ) -> tuple[HttpCall, ModelRef]:
-    return HttpCall("GET", f"{_path(model.name, model.version)}{suffix}"), model
+    return HttpCall("GET", f"{path_of(model.name, model.version)}{suffix}"), model
 
 
 def _decode_reachable(form: None, reply: HttpReply) -> Readiness:
@@ -141,7 +141,7 @@ def _decode_server(form: None, reply: HttpReply) -> ServerMetadata:
 def _decode_ready(model: ModelRef, reply: HttpReply) -> Readiness:
     if reply.status in _NOT_READY:
         return Readiness(False, _error_text(reply))
-    return _checked(reply, _read_ready, model, reply.body)
+    return checked(reply, _read_ready, model, reply.body)
 
 
 def _read_ready(model: ModelRef, body: Buffer) -> Readiness:
@@ -153,7 +153,7 @@ def _read_ready(model: ModelRef, body: Buffer) -> Readiness:
 
 
 def _decode_versions(model: ModelRef, reply: HttpReply) -> ServerStatus:
-    return _checked(reply, _read_versions, model, reply.body)
+    return checked(reply, _read_versions, model, reply.body)
 
 
 def _read_versions(model: ModelRef, body: Buffer) -> ServerStatus:
@@ -163,11 +163,11 @@ def _read_versions(model: ModelRef, body: Buffer) -> ServerStatus:
 
 
 def _decode_metadata(model: ModelRef, reply: HttpReply) -> ModelMetadata:
-    return _checked(reply, lambda: read_metadata(model.name, parse_object(reply.body)))
+    return checked(reply, lambda: read_metadata(model.name, parse_object(reply.body)))
 
 
 def _decode_list(form: None, reply: HttpReply) -> tuple[ModelStatus, ...]:
-    return _checked(reply, _read_list, reply.body)
+    return checked(reply, _read_list, reply.body)
 
 
 def _read_list(body: Buffer) -> tuple[ModelStatus, ...]:

@@ -77,16 +77,20 @@ def decode_request(
     if len(body) > LONG_BYTES and is_long(body):
         inputs, form = offload.call(_read_long, body, signature)
     else:
-        inputs, form = _read(body, signature)
+        inputs, form, _ = read_request(body, signature)
     return InferRequest(model, inputs, None, version), form
 
 
 def _read_long(body: Buffer, signature: Signature) -> tuple[tuple[Tensor, ...], PredictForm]:
     check_elements(body)
-    return _read(body, signature)
+    return read_request(body, signature)[:2]
 
 
-def _read(body: Buffer, signature: Signature) -> tuple[tuple[Tensor, ...], PredictForm]:
+def read_request(
+    body: Buffer, signature: Signature
+) -> tuple[tuple[Tensor, ...], PredictForm, Mapping[str, Any]]:
+    """The inputs in ``body``, the form of the answer, and the whole document. Raises as
+    :func:`decode_request`."""
     document = parse_object(body, {INSTANCES, INPUTS, *signature.input_names})
     if "signature_name" in document:
         check_signature_name(signature_name(document))
@@ -96,9 +100,9 @@ def _read(body: Buffer, signature: Signature) -> tuple[tuple[Tensor, ...], Predi
     if instances is not _MISSING and inputs is not _MISSING:
         raise malformed("Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist")
     if instances is not _MISSING:
-        return _by_row(instances, signature.input_names), BY_ROW[len(signature.outputs) > 1]
+        return _by_row(instances, signature.input_names), BY_ROW[len(signature.outputs) > 1], document
     if inputs is not _MISSING:
-        return _by_column(inputs, signature.input_names), BY_COLUMN[len(signature.outputs) > 1]
+        return _by_column(inputs, signature.input_names), BY_COLUMN[len(signature.outputs) > 1], document
     raise malformed("Missing 'inputs' or 'instances' key")
 
 
@@ -242,16 +246,18 @@ def decode_response(model: str, signature: Signature | None, body: Buffer) -> In
     if len(body) > LONG_BYTES and is_long(body):
         outputs = offload.call(_read_long_answer, body, signature)
     else:
-        outputs = _read_answer(body, signature)
+        outputs, _, _ = read_answer(body, signature)
     return InferResponse(model, outputs)
 
 
 def _read_long_answer(body: Buffer, signature: Signature | None) -> tuple[Tensor, ...]:
     check_elements(body)
-    return _read_answer(body, signature)
+    return read_answer(body, signature)[0]
 
 
-def _read_answer(body: Buffer, signature: Signature | None) -> tuple[Tensor, ...]:
+def read_answer(body: Buffer, signature: Signature | None) -> tuple[tuple[Tensor, ...], str, bool]:
+    """The outputs in ``body``, the key that they have, and whether they have names. Raises as
+    :func:`decode_response`."""
     specs: Mapping[str, TensorSpec] = signature.output_names if signature else {}
     document = parse_object(body, {PREDICTIONS, OUTPUTS, *specs})
     key = OUTPUTS if OUTPUTS in document else PREDICTIONS
@@ -261,10 +267,10 @@ def _read_answer(body: Buffer, signature: Signature | None) -> tuple[Tensor, ...
     named = _named(key, found, specs)
     if named is None:
         spec = _only_fit(key, found, specs) if specs else replace(inferred(key, found), name=key)
-        return (read_value(spec.name, spec, found),)
+        return (read_value(spec.name, spec, found),), key, False
     # in the order of the signature
     order = [name for name in specs if name in named] + [name for name in named if name not in specs]
-    return tuple([_output(name, specs, named[name]) for name in order])
+    return tuple([_output(name, specs, named[name]) for name in order]), key, True
 
 
 def _only_fit(key: str, value: Any, specs: Mapping[str, TensorSpec]) -> TensorSpec:

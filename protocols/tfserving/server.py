@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ from interlingua.protocols.tfserving.codec_http import (
 from interlingua.protocols.tfserving.http_endpoint import error_answer, fail, json_answer, of_model
 from interlingua.protocols.tfserving.json_tensors import scalars
 from interlingua.protocols.tfserving.metadata import metadata_document, version_described
+from interlingua.protocols.tfserving.passthrough_http import PASSTHROUGH
 from interlingua.protocols.tfserving.results import classes_of, regressions_of
 from interlingua.protocols.tfserving.status import document, states
 from interlingua.protocols.wire import Buffer, HttpAnswer, HttpRequest
@@ -48,6 +50,9 @@ from interlingua.schemas import (
 def decode_predict(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, PredictForm]:
     """The request for a prediction, and the form of its answer."""
     message: HttpRequest = opened.message
+    read = opened.argument
+    if read is not None and read[0] is signature:
+        return read[1], read[2]  # the passthrough has read it
     request, form = decode_request(plain_body(message), opened.model, opened.version, signature)
     request.context = message.context
     return request, form
@@ -114,6 +119,7 @@ _READY: Action[HttpAnswer] = Action(Operation.READY, _encode_ready)
 _STATUS: Action[HttpAnswer] = Action(Operation.STATUS, _encode_status)
 _METADATA: Action[HttpAnswer] = Action(Operation.MODEL_METADATA, _encode_metadata)
 PREDICT: Action[HttpAnswer] = Action(Operation.INFER, _encode_predict, decode_predict)
+_PASSED = replace(PREDICT, passthrough=PASSTHROUGH)
 _CLASSIFY: Action[HttpAnswer] = Action(
     Operation.INFER, _encode_classes, partial(_decode_examples, CLASSIFY_METHOD)
 )
@@ -125,7 +131,7 @@ _MODELS = tuple(f"/v1/models/{{model}}{which}" for which in ("", "/versions/{ver
 _OF_A_MODEL: tuple[tuple[str, str, Any], ...] = (
     ("GET", "", _STATUS),
     ("GET", "/metadata", _METADATA),
-    ("POST", ":predict", PREDICT),
+    ("POST", ":predict", _PASSED),
     ("POST", ":classify", _CLASSIFY),
     ("POST", ":regress", _REGRESS),
 )
