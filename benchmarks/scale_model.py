@@ -24,10 +24,11 @@ import simpy
 
 US = 1e-6
 
-CLIENTS = 32
-"""As benchmarks.workers has them."""
+CLIENTS = 16
+"""For each process that clients connect to: a loop with more of them finds more requests at once, and takes
+less for each."""
 
-SIZES = (1, 2, 10, 30, 100, 300, 1000, 3000, 10_000)
+SIZES = (1, 10, 30, 100, 300, 1000, 3000, 10_000)
 
 TOLERANCE = 0.15
 """How far a prediction may be from what was measured."""
@@ -135,13 +136,15 @@ def opened(
 @dataclass(frozen=True)
 class Costs:
     """CPU µs per request: of a daemon of one process, and with front ends of a front end and of the runtime
-    process; ``forward_us`` is what a daemon takes to pass one on, and the other to receive it."""
+    process. ``forward_us`` is what a daemon takes to pass one on, ``rank_us`` that of one peer in the choice
+    of the owner of a sequence."""
 
     name: str
     one_us: float
     front_us: float
     runtime_us: float
     forward_us: float = 0.0
+    rank_us: float = 0.0
     measured: dict[str, float] = field(default_factory=dict)
     """Requests for a CPU second of the busiest kind of process, by the number of front ends."""
 
@@ -150,16 +153,18 @@ class Costs:
 class Site:
     """A fleet. ``model_us`` is the time of a model on one of the ``instances`` of a node, such as its GPU;
     ``sequences`` the share of requests with a sequence. A balancer machine has ``balancer_cores``, each for
-    ``balancer_us`` per request; without ``balancers`` clients choose a node themselves. Every daemon probes
-    ``known`` others every ``probe_secs``, for ``probe_us`` at either end. ``node_price`` is per hour."""
+    ``balancer_us`` per request; without ``balancers`` clients choose a node themselves. A sequence has
+    so many ``requests``. With sequences, every front end probes the ``known`` others every ``probe_secs``,
+    for ``probe_us`` at either end. ``node_price`` is per hour."""
 
     fronts: int = 6
     instances: int = 1
     model_us: float = 0.0
     sequences: float = 0.0
+    requests: int = 10
     balancers: int = 1
     balancer_cores: int = 16
-    balancer_us: float = 20.0
+    balancer_us: float = 16.0
     probe_secs: float = 5.0
     probe_us: float = 60.0
     known: int | None = None
@@ -188,11 +193,11 @@ def capacity(costs: Costs, fronts: int, count: int = 4000) -> float:
     """Requests per second of one daemon with as many ``fronts``, 0 for one process."""
     env = simpy.Environment()
     _, _, way = node_way(env, costs, fronts)
-    routes: list[Route] = [lambda client=client: way(client) for client in range(CLIENTS)]  # type: ignore[misc]
+    routes: list[Route] = [lambda client=client: way(client) for client in range(CLIENTS * max(fronts, 1))]  # type: ignore[misc]
     return closed(env, routes, count, fixed).rate
 
 
-def replicas(daemon_us: float, replica_us: float, count: int, requests: int = 4000) -> float:
+def replicas(daemon_us: float, replica_us: float, count: int, clients: int, requests: int = 4000) -> float:
     """Requests per second of a daemon in front of ``count`` replicas, each with the fewest requests first."""
     env = simpy.Environment()
     daemon, workers = Station(env), [Station(env) for _ in range(count)]
@@ -201,7 +206,7 @@ def replicas(daemon_us: float, replica_us: float, count: int, requests: int = 40
         yield daemon, daemon_us * US
         yield min(workers, key=lambda each: each.load), replica_us * US
 
-    return closed(env, [way] * CLIENTS, requests, fixed).rate
+    return closed(env, [way] * clients, requests, fixed).rate
 
 
 @dataclass(frozen=True)
@@ -221,11 +226,12 @@ def demands(costs: Costs, site: Site, nodes: int) -> dict[str, float]:
     """The mean time in seconds that a request of the fleet takes of each kind of station, divided by how many
     there are: the largest is the bottleneck."""
     known = nodes - 1 if site.known is None else min(site.known, nodes - 1)
-    # a probe is sent and answered by front ends
-    probing = min(2 * known * site.probe_us * US / site.probe_secs / site.fronts, 1.0)
+    # every front end probes all peers, and answers its part of the probes of theirs
+    probing = min(2 * known * site.probe_us * US / site.probe_secs, 1.0) if site.sequences else 0.0
     moved = site.sequences * (nodes - 1) / nodes
+    front = front_us(costs, site, moved, known) / max(1 - probing, 1e-9)
     found = {
-        "front ends": front_us(costs, moved) * US / (nodes * site.fronts) / max(1 - probing, 1e-9),
+        "front ends": front * US / (nodes * site.fronts),
         "runtime process": costs.runtime_us * US / nodes,
     }
     if site.model_us:
@@ -239,7 +245,7 @@ _SLICE = 64
 """More nodes than these are simulated as these with their share of requests: nodes do not share a queue."""
 
 
-def planned(costs: Costs, site: Site, nodes: int, count: int = 20_000, seed: int = 1) -> Plan:
+def planned(costs: Costs, site: Site, nodes: int, count: int = 10_000, seed: int = 1) -> Plan:
     """Simulate the fleet at 70 % of the rate that its bottleneck allows."""
     limits = demands(costs, site, nodes)
     bottleneck = max(limits, key=lambda name: limits[name])
@@ -254,13 +260,14 @@ def planned(costs: Costs, site: Site, nodes: int, count: int = 20_000, seed: int
     ]
     moved = site.sequences * (nodes - 1) / nodes
     # probes slow front ends down
-    slower = limits["front ends"] * nodes * site.fronts / front_us(costs, moved)
+    asked = costs.front_us + moved * (costs.forward_us + costs.front_us)
+    slower = limits["front ends"] * nodes * site.fronts / asked
 
     def way() -> Iterable[Step]:
         if site.balancers:
             yield balancer, site.balancer_us * US
         # the one with fewer requests of two, as Envoy's LEAST_REQUEST
-        fronts, runtime, model = min(chance.choices(fleet, k=2), key=lambda each: each[1].load)
+        fronts, runtime, model = min(chance.choices(fleet, k=2), key=lambda each: each[1].load + each[2].load)
         front = min(fronts, key=lambda each: each.load)
         if moved and chance.random() < moved:
             yield front, slower * (costs.front_us + costs.forward_us)
@@ -276,9 +283,10 @@ def planned(costs: Costs, site: Site, nodes: int, count: int = 20_000, seed: int
     return Plan(nodes, rate, bottleneck, dollars, found.quantile(0.5) * 1e3, found.quantile(0.99) * 1e3)
 
 
-def front_us(costs: Costs, moved: float) -> float:
+def front_us(costs: Costs, site: Site, moved: float, known: int) -> float:
     """What a request takes of front ends, if the share ``moved`` of them is forwarded."""
-    return costs.front_us + moved * (costs.forward_us + costs.front_us)
+    ranking = site.sequences / site.requests * known * costs.rank_us
+    return costs.front_us + moved * (costs.forward_us + costs.front_us) + ranking
 
 
 @dataclass(frozen=True)
@@ -294,17 +302,19 @@ class Check:
         return self.predicted / self.measured - 1
 
 
-def checks(costs: Sequence[Costs], ray: dict[str, Any] | None = None) -> list[Check]:
-    """Front ends from the costs with one of them. Replicas from those with one, of ``ray``: ``daemon_us`` and
-    ``replica_us`` of a request, and ``measured`` requests per second by the number of replicas."""
+def checks(costs: Sequence[Costs], scales: Sequence[dict[str, float]] = ()) -> list[Check]:
+    """One process, and front ends from the costs with one. ``scales`` are those of ``benchmarks.ray``,
+    whose replicas wait, so that they need no core each: several from the rate of one."""
     found = [
         Check(f"{each.name}, {_processes(fronts)}", capacity(each, fronts), each.measured[str(fronts)])
         for each in costs
         for fronts in (0, 1, 2)
     ]
-    for count, rate in (ray or {}).get("measured", {}).items():
-        predicted = replicas(ray["daemon_us"], ray["replica_us"], int(count)) if ray else 0.0
-        found.append(Check(f"{count} replicas", predicted, rate))
+    for each in scales:
+        count, clients, daemon_us = int(each["replicas"]), int(each["clients"]), each["daemon_cpu_ms"] * 1e3
+        predicted = replicas(daemon_us, 1e6 / scales[0]["per_sec"], count, clients)
+        name = "a replica on Ray" if count == 1 else f"{count} replicas on Ray"
+        found.append(Check(name, predicted, each["per_sec"]))
     return found
 
 
@@ -320,10 +330,11 @@ def load_costs(path: Path) -> list[Costs]:
 CASES = (("GraphPipe HTTP", 64), ("OIP HTTP JSON, 16k floats", 64 << 10))
 
 SCENARIOS = {
-    "one balancer, front ends alone": Site(balancers=1),
-    "a balancer for 20 nodes, a model of 1 ms": Site(balancers=0, model_us=1000.0, node_price=1.2),
-    "peers, every request of a sequence": Site(balancers=0, sequences=1.0),
-    "peers in cells of 100": Site(balancers=0, sequences=1.0, known=99),
+    "one balancer": Site(balancers=1),
+    "clients that balance": Site(balancers=0),
+    "the same, a model of 1 ms on a GPU": Site(balancers=0, model_us=1000.0, node_price=1.2),
+    "sequences, one list of peers": Site(balancers=0, sequences=1.0),
+    "sequences, lists of 100 peers": Site(balancers=0, sequences=1.0, known=99),
 }
 
 
@@ -337,7 +348,7 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--secs", type=float, default=1.5)
     command = commands.add_parser("check", help="compare predictions with what was measured")
     command.add_argument("file", type=Path)
-    command.add_argument("--ray", type=Path)
+    command.add_argument("--ray", type=Path, help="what benchmarks.ray --json has printed")
     command = commands.add_parser("plan", help="fleets of 1 to 10,000 nodes")
     command.add_argument("file", type=Path)
     command.add_argument("--plot", type=Path, help="the file of the plot")
@@ -350,8 +361,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     costs = load_costs(chosen.file)
     if chosen.command == "check":
-        ray = None if chosen.ray is None else json.loads(chosen.ray.read_text())
-        return _print_checks(checks(costs, ray))
+        scales = () if chosen.ray is None else json.loads(chosen.ray.read_text())["scales"]
+        return _print_checks(checks(costs, scales))
     plans = {name: [planned(costs[0], site, nodes) for nodes in SIZES] for name, site in SCENARIOS.items()}
     _print_plans(plans)
     if chosen.plot is not None:
