@@ -53,7 +53,7 @@ ROWS = (
 )
 
 
-class _Model(Target):
+class EchoModel(Target):
     """Returns its input, or ``made``."""
 
     def __init__(self, made: Tensor | None) -> None:
@@ -66,9 +66,9 @@ class _Model(Target):
         return InferResponse("model", request.inputs if self._made is None else (self._made,), "1")
 
 
-def _model(row: Row) -> _Model:
+def _model(row: Row) -> EchoModel:
     own = np.zeros(row.nbytes, np.uint8).data
-    return _Model(Tensor("y", Datatype.UINT8, (row.nbytes,), own) if row.made else None)
+    return EchoModel(Tensor("y", Datatype.UINT8, (row.nbytes,), own) if row.made else None)
 
 
 async def _serve(ends: Ends, row: Row) -> float:
