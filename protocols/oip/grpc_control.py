@@ -25,7 +25,7 @@ from interlingua.protocols.oip.settings_forms import (
     read_trace_message,
     trace_fields,
 )
-from interlingua.protocols.protobuf_message import parse, parse_bounded
+from interlingua.protocols.protobuf_message import parse_bounded
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import IndexQuery, ModelControl, ModelRef, Operation, SharedMemoryRegion, Signature
 from interlingua.schemas.oip import MESSAGES
@@ -160,7 +160,7 @@ def _control_call(rpc: str, field: str) -> UpstreamCall[GrpcRequest, GrpcAnswer]
     @reader
     def decode(form: None, message: Buffer) -> None:
         # Triton's answer is empty, KServe's repeats what an answer implies
-        parse(response, message)
+        parse_bounded(response, message)
 
     return UpstreamCall(encode, decode)
 

@@ -22,7 +22,7 @@ from interlingua.protocols.oip.grpc_messages import (
 )
 from interlingua.protocols.oip.metadata_parameters import read_model_parameters
 from interlingua.protocols.oip.platforms import listed_platform
-from interlingua.protocols.protobuf_message import parse, parse_bounded
+from interlingua.protocols.protobuf_message import parse_bounded
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     ModelMetadata,
@@ -191,7 +191,7 @@ def _call(probe: _Probe) -> Call:
 
     @reader
     def decode(form: None, message: Buffer) -> Any:
-        result = probe.result(parse(probe.response, message))
+        result = probe.result(parse_bounded(probe.response, message))
         if isinstance(result, ModelMetadata):
             return replace(result, parameters=read_model_parameters(message))
         return result

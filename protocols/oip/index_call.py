@@ -8,7 +8,7 @@ from typing import Any
 
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.oip.grpc_messages import SERVICE, reader
-from interlingua.protocols.protobuf_message import parse
+from interlingua.protocols.protobuf_message import parse_bounded
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpCall
 from interlingua.schemas import ModelState, ModelStatus, Signature, VersionStatus, malformed
 from interlingua.schemas.oip import MESSAGES
@@ -37,7 +37,7 @@ def _encode_grpc(argument: None, signature: Signature | None) -> tuple[GrpcReque
 
 @reader
 def _decode_grpc(form: None, message: Buffer) -> tuple[ModelStatus, ...]:
-    answer: Any = parse(_RESPONSE, message)
+    answer: Any = parse_bounded(_RESPONSE, message)
     return _models(
         {"name": each.name, "version": each.version, "state": each.state, "reason": each.reason}
         for each in answer.models

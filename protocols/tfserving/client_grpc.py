@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlingua.protocols.dialect import UpstreamCall
-from interlingua.protocols.protobuf_message import parse
+from interlingua.protocols.protobuf_message import parse_bounded
 from interlingua.protocols.tfserving.codec import CODE_OF_GRPC_STATUS
 from interlingua.protocols.tfserving.grpc_messages import (
     MODEL_SERVICE,
@@ -57,12 +57,12 @@ def _decode_status(model: ModelRef, answer: GrpcAnswer) -> Readiness:
 
 @reader
 def _read_status(model: ModelRef, message: Buffer) -> Readiness:
-    return readiness(model, read_message(parse(message_of("GetModelStatusResponse"), message)))
+    return readiness(model, read_message(parse_bounded(message_of("GetModelStatusResponse"), message)))
 
 
 @reader
 def _decode_versions(model: ModelRef, message: Buffer) -> ServerStatus:
-    return status_of(model.name, read_message(parse(message_of("GetModelStatusResponse"), message)))
+    return status_of(model.name, read_message(parse_bounded(message_of("GetModelStatusResponse"), message)))
 
 
 def _encode_metadata(model: ModelRef, signature: Signature | None) -> tuple[GrpcRequest, ModelRef]:

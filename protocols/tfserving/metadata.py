@@ -11,7 +11,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from interlingua.protocols.protobuf_message import parse
+from interlingua.protocols.protobuf_message import parse_bounded
 from interlingua.protocols.protobuf_wire import LENGTH_DELIMITED, fields, join
 from interlingua.protocols.tfserving.codec import (
     DATATYPE_NAMED,
@@ -89,7 +89,7 @@ def _fill(info: Any, spec: TensorSpec) -> None:
 
 def read_metadata(model: str, message: Buffer) -> ModelMetadata:
     """The metadata in a ``GetModelMetadataResponse``. Raises MALFORMED."""
-    response = parse(_RESPONSE, message)
+    response = parse_bounded(_RESPONSE, message)
     if SIGNATURE_DEF not in response.metadata:
         raise malformed(f"the metadata have no '{SIGNATURE_DEF}'")
     try:
@@ -110,7 +110,7 @@ def _entries(message: Any, field: int) -> Iterator[tuple[str, memoryview]]:
 
 
 def _read_info(name: str, message: memoryview) -> tuple[TensorSpec, bool]:
-    info = parse(_INFO, message)
+    info = parse_bounded(_INFO, message)
     datatype = DATATYPE_OF.get(info.dtype)
     if datatype is None:
         raise bad_upstream(f"tensor '{name}' has the datatype {info.dtype}, which is not supported")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from interlingua.protocols.dialect import UpstreamCall
-from interlingua.protocols.protobuf_message import parse
+from interlingua.protocols.protobuf_message import parse_bounded
 from interlingua.protocols.trtis.client_codec import PendingCall, version_of
 from interlingua.protocols.trtis.client_status import check_status
 from interlingua.protocols.trtis.codec import DIALECT_NAME
@@ -57,7 +57,7 @@ def _call(rpc: str, fields: Callable[[Any], Fields], read: Callable[[Any, Any], 
     def decode(argument: Any, answer: GrpcAnswer) -> Any:
         if answer.code:
             raise grpc_error(answer, _CODES)
-        message = read_reply(lambda: parse(response, answer.message))
+        message = read_reply(lambda: parse_bounded(response, answer.message))
         check_status(message.request_status)
         return read(message, argument)
 

@@ -17,8 +17,8 @@ from interlingua.protocols.reflection import Reflection
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.tfserving import examples
 from interlingua.protocols.tfserving.reload import open_reload
-from interlingua.protocols.wire import GrpcRequest
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.schemas import ErrorCode, InferenceError, ModelRef, Operation
 from interlingua.schemas.offload import Offloader, OffloadRequired, OffloadRole
 from interlingua.schemas.oip import MESSAGES as OIP
 from interlingua.schemas.tfserving import MESSAGES as TFSERVING
@@ -30,6 +30,8 @@ UNKNOWN = b"\xf8\x06\x01"
 LOAD: Any = OIP["inference.RepositoryModelLoadRequest"]
 INPUT: Any = TFSERVING["tensorflow.serving.Input"]
 RELOAD: Any = TFSERVING["tensorflow.serving.ReloadConfigRequest"]
+
+OF_A_SERVER = (Operation.LIVE, Operation.READY, Operation.SERVER_METADATA)
 
 ENDPOINTS = [
     pytest.param(endpoint, id=endpoint.method)
@@ -47,6 +49,28 @@ def test_every_method(endpoint: GrpcEndpoint) -> None:
     with pytest.raises(InferenceError, match=f"more than {MAX_FIELDS} fields") as refused:
         endpoint.open(request)
     assert refused.value.code is ErrorCode.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("dialect", "operation"),
+    [
+        (dialect, operation)
+        for dialect in ("oip", "trtis", "tfserving")
+        for operation in DIALECTS[dialect].bindings["grpc"].calls
+        if operation not in (Operation.INFER, Operation.INFER_STREAM)
+        # which learn it from a status
+        and not (dialect == "tfserving" and operation in OF_A_SERVER)
+    ],
+)
+def test_answers_of_upstreams(dialect: str, operation: Operation) -> None:
+    call = DIALECTS[dialect].bindings["grpc"].calls[operation]
+    _, form = call.encode(None if operation in OF_A_SERVER else ModelRef("m"), None)
+    answer = GrpcAnswer(UNKNOWN * (MAX_FIELDS + 1))
+    with OffloadRole(offloader=cast(Offloader, object())), pytest.raises((OffloadRequired, InferenceError)):
+        call.decode(form, answer)
+    with pytest.raises(InferenceError, match=f"more than {MAX_FIELDS} fields") as refused:
+        call.decode(form, answer)
+    assert refused.value.code is ErrorCode.BAD_UPSTREAM
 
 
 def test_tensors_of_version_1() -> None:

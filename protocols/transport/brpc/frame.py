@@ -37,8 +37,8 @@ _DIRECT_BYTES = 1 << 16
 
 _NOTHING = memoryview(b"")
 
-_MAX_SKIMMED_META = 1 << 16
-"""The largest meta that is read of a frame whose body is thrown away."""
+_MAX_META = 1 << 16
+"""The largest meta: it is read on the event loop, before the body, and has what a head of HTTP has."""
 
 _MAX_PASSED_OVER = 1024
 """How many frames in a row are passed over."""
@@ -181,6 +181,8 @@ class BrpcFrameReader:
                     raise _not_a_frame(held)
                 if size > self._limit:
                     return self._skim(size, meta_size)
+                if _MAX_META < meta_size <= size:
+                    raise FrameError(f"a frame has a meta of {meta_size} bytes, more than {_MAX_META}")
                 if len(held) < _HEADER.size + size:
                     if size > _JOINED_BYTES:
                         self._large = ReceiveBuffer(_HEADER.size + size, held, self._allocate)
@@ -209,7 +211,7 @@ class BrpcFrameReader:
 
     def _skim(self, size: int, meta_size: int) -> Frame | None:
         """The frame of a body that is too large, as far as it is read."""
-        if not self._skims or meta_size > min(size, _MAX_SKIMMED_META):
+        if not self._skims or meta_size > min(size, _MAX_META):
             raise FrameError(f"a frame has a body of {size} bytes, more than the {self._limit} allowed")
         if len(self._held) < _HEADER.size + meta_size:
             return None

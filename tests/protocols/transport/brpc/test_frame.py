@@ -177,6 +177,13 @@ def test_a_body_above_the_limit_is_refused_by_its_header_alone() -> None:
     assert list(frames(head.replace(b"\x04\x01", b"\x04\x00"), limit=1024)) == []
 
 
+def test_a_long_meta_is_refused_before_it_arrives() -> None:
+    """Its fields would become objects on the event loop."""
+    size = 1 << 20
+    with pytest.raises(FrameError, match="meta of 1048576 bytes"):
+        next(frames(b"PRPC" + 2 * size.to_bytes(4, "big")))
+
+
 def test_a_meta_longer_than_its_body_is_passed_over() -> None:
     bad = b"PRPC" + (5).to_bytes(4, "big") + (6).to_bytes(4, "big") + b"abcde"
     good = request_frame("Predict", b"after")
