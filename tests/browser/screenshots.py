@@ -72,11 +72,16 @@ async def _take(tab: Tab) -> None:
             await tab.resize(width, height, phone, 2 if phone else 1.25)
             await tab.run("scrollTo({top: 0, behavior: 'instant'})")
             await asyncio.sleep(3)
+            # there are lulls
+            await tab.until("document.querySelector('#numbers dd').textContent", lambda rate: len(rate) > 1)
             await tab.screenshot(FOLDER / f"{name}-{scheme}.{SUFFIX}")
     await tab.resize(*DESKTOP, scale=1.25)
     await tab.prefer("light")
     for section in ("models", "mirrors"):
         await tab.run(f"document.getElementById('{section}').scrollIntoView({{behavior: 'instant'}})")
+        await tab.run(
+            "document.querySelectorAll('#mirrors details').forEach((each) => { each.open = true; })"
+        )
         await asyncio.sleep(2)
         await tab.screenshot(FOLDER / f"{section}.{SUFFIX}")
     await _fill(tab)

@@ -148,6 +148,10 @@ def test_files_of_numpy_and_raw_pixels(daemon: Daemon) -> None:
     npy = base64.b64encode(file.getvalue()).decode()
     found = sent(daemon, {**request, "inputs": [{"name": "x", "npy": npy}]})
     assert found["outputs"][0]["data"][:3] == [0.0, 1.0, 2.0]
+    # the command has its input as a file, in the datatype of the model
+    assert "--input x=@x.npy" in found["snippets"]["infer"]
+    stored = np.load(io.BytesIO(base64.b64decode(found["snippets"]["arrays"]["x.npy"])))
+    assert stored.dtype == np.float32 and stored.shape == (1024, 2) and stored[1, 1] == 3
     # a long message is a file
     assert "request.bin" in found["snippets"]["python"]
     assert len(base64.b64decode(found["snippets"]["file"])) > 2048 * 4

@@ -4,23 +4,31 @@ the same bytes."""
 from __future__ import annotations
 
 import base64
+import io
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import orjson
 
 from interlingua.protocols.dialect import Binding
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.wire import GrpcRequest, HttpCall
 from interlingua.schemas import Datatype, InferRequest, Signature, Tensor
+from interlingua.translator.cli.arguments import RefusedError
+from interlingua.translator.cli.values import storable
 from interlingua.translator.conversion import raw
 
 _MAX_BYTES = 4096
 """The longest message in a snippet; a longer one is in a file."""
 
 _MAX_ELEMENTS = 64
+
+_UNSAFE = re.compile(r"[^\w.-]+")
 
 FILE, SIGNATURE = "request.bin", "signature.yaml"
 
@@ -52,7 +60,8 @@ def snippets(
         "python": _python(at, call, f'base64.b64decode("{encoded}")' if inline else _READ),
         "infer": _infer(at, binding, request, signature),
     }
-    return found if inline else {**found, "file": encoded}
+    arrays = dict(_arrays(request.inputs))
+    return {**found, "arrays": arrays} if inline else {**found, "arrays": arrays, "file": encoded}
 
 
 _READ = f'open("{FILE}", "rb").read()'
@@ -176,10 +185,24 @@ def _stated(signature: Signature) -> str:
     return orjson.dumps(sides).decode()
 
 
+def _file(tensor: Tensor) -> str:
+    """A name for a file with ``tensor``: names of inputs may contain anything."""
+    return f"{_UNSAFE.sub('_', tensor.name) or 'input'}.npy"
+
+
+def _arrays(inputs: Iterable[Tensor]) -> Iterator[tuple[str, str]]:
+    """The files of long inputs, in base64; none for one that NumPy's format would change."""
+    for tensor in inputs:
+        if tensor.count > _MAX_ELEMENTS:
+            with suppress(RefusedError):
+                np.lib.format.write_array(file := io.BytesIO(), storable(tensor), allow_pickle=False)
+                yield _file(tensor), base64.b64encode(file.getvalue()).decode()
+
+
 def _value(tensor: Tensor) -> str:
     array = tensor.numpy()
     if array.size > _MAX_ELEMENTS:
-        return f"@{tensor.name or 'input'}.npy"
+        return f"@{_file(tensor)}"
     if tensor.datatype is Datatype.BYTES:
         array = array.astype(object)
         array.flat[:] = [each.decode(errors="replace") for each in tensor.elements()]

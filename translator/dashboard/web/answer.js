@@ -79,24 +79,28 @@ function picture({ name, data, shape, elements }) {
   return canvas;
 }
 
-let message = null;
+let messages = [];
 
 /** The same request as commands and as a program. Releases the message of the request before. */
 export function programs(snippets) {
-  if (message) URL.revokeObjectURL(message);
-  message = null;
+  messages.forEach((each) => URL.revokeObjectURL(each));
+  messages = [];
   if (!snippets) return [];
   const blocks = Object.entries(NAMES).map(([name, title]) => {
     const shown = el("pre", { tabindex: "0", class: "wrap" }, snippets[name]);
     const button = el("button", { type: "button", class: "button", onclick: () => copy(shown) }, "Copy");
     return el("details", {}, el("summary", {}, title), el("div", { class: "tools" }, button), shown);
   });
-  if (snippets.file) {
-    const bytes = Uint8Array.from(atob(snippets.file), (each) => each.charCodeAt(0));
-    message = URL.createObjectURL(new Blob([bytes]));
-    blocks.unshift(el("p", {}, el("a", { href: message, download: "request.bin" }, "request.bin"), ", the message that the commands send"));
-  }
+  for (const [name, content] of Object.entries(snippets.arrays ?? {})) blocks.unshift(el("p", {}, file(name, content), ", an input for interlingua infer"));
+  if (snippets.file) blocks.unshift(el("p", {}, file("request.bin", snippets.file), ", the message that curl and Python send"));
   return [el("article", { class: "card" }, el("h3", {}, "The same request"), ...blocks)];
+}
+
+/** A link to a file, from base64. */
+function file(name, content) {
+  const bytes = Uint8Array.from(atob(content), (each) => each.charCodeAt(0));
+  messages.push(URL.createObjectURL(new Blob([bytes])));
+  return el("a", { href: messages.at(-1), download: name }, name);
 }
 
 /** Copies the text of `element`. Over plain HTTP from another machine there is no `navigator.clipboard`. */
