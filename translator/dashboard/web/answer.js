@@ -29,7 +29,7 @@ function numbers({ datatype, data, elements }) {
 }
 
 /** The shortest text that reads as the same FP32; values that are not finite are text already. */
-function shortest(value) {
+export function shortest(value) {
   if (!value || typeof value !== "number") return signed(value);
   let digits = 1;
   // nine digits tell all FP32 values apart (IEEE 754-2019, section 5.12.2)
@@ -38,7 +38,7 @@ function shortest(value) {
 }
 
 /** `String` drops the sign of zero. */
-function signed(value) {
+export function signed(value) {
   return Object.is(value, -0) ? "-0" : String(value);
 }
 

@@ -1,5 +1,6 @@
 // Both answers of a mirror's worst example, element by element; read when they are opened.
 
+import { shortest, signed } from "./answer.js";
 import { el, write } from "./dom.js";
 import { count } from "./format.js";
 
@@ -25,13 +26,13 @@ export function bothAnswers(number, name, opened) {
 function compared({ rtol, atol }, worst) {
   const { expected, actual } = worst.answers;
   if (!expected && !actual) return [el("p", { class: "hint" }, "The values are redacted.")];
-  const who = worst.request_id ? `id ${worst.request_id}` : `the ${count(worst.number)}. compared`;
+  const who = worst.request_id ? `with id ${worst.request_id}` : `number ${count(worst.number)}`;
   const sides = [expected, actual].map((side) => (side ? `${side.datatype} [${side.shape.join(", ")}]` : "none"));
   const title = `Request ${who}${worst.response ? `, response ${worst.response}` : ""}: caller's ${sides[0]}, mirror's ${sides[1]}`;
   const left = expected?.data ?? [], right = actual?.data ?? [];
   const rows = Array.from({ length: Math.max(left.length, right.length) }, (_, place) => {
     const off = !near(left[place], right[place], rtol, atol);
-    return el("tr", off ? { class: "bad" } : {}, el("th", { scope: "row" }, String(place)), ...[left[place], right[place]].map((value) => el("td", {}, shown(value))));
+    return el("tr", off ? { class: "bad" } : {}, el("th", { scope: "row" }, String(place)), el("td", {}, shown(left[place], expected)), el("td", {}, shown(right[place], actual)));
   });
   const heads = ["Element", "Caller's", "Mirror's"].map((text) => el("th", { scope: "col" }, text));
   const table = el("table", { class: "both mono" }, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows));
@@ -48,7 +49,8 @@ function near(one, other, rtol, atol) {
   return Math.abs(one - other) <= atol + rtol * Math.abs(one);
 }
 
-function shown(value) {
+function shown(value, side) {
   if (value === undefined) return "–";
-  return Object.is(value, -0) ? "-0" : typeof value === "string" ? JSON.stringify(value) : String(value);
+  if (side.datatype === "BYTES") return JSON.stringify(value);
+  return side.datatype === "FP32" ? shortest(value) : signed(value);
 }
