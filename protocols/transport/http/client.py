@@ -108,12 +108,16 @@ class PooledHttpClient:
         self, prepared: PreparedCall, message: bytes, deadline: float, waiter: SentWaiter
     ) -> HttpClientConnection | None:
         """See ``CallbackClient``."""
-        connection = self._kept() if self._idle else None
-        if connection is None:
+        idle = self._idle
+        while idle:  # _kept, inlined
+            connection = idle.pop()
+            if connection.usable:
+                break
+            connection.abort()
+        else:
             return None
         head, prefix = prepared
-        connection.deadline = deadline
-        connection.send(head + message, prefix, waiter)
+        connection.send(head + message, prefix, deadline, waiter)
         if self._deadlines is not None and deadline < self._deadlines.at:
             self._deadlines.add(deadline)
         return connection

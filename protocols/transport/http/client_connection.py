@@ -175,8 +175,9 @@ class HttpClientConnection(asyncio.Protocol):
         self._waiter = waiter = self._loop.create_future()
         return waiter
 
-    def send(self, data: bytes, prefix: Prefix | None, waiter: SentWaiter) -> None:
+    def send(self, data: bytes, prefix: Prefix | None, deadline: float, waiter: SentWaiter) -> None:
         """Send a request, ``data``, whose answer ``waiter`` gets; ``prefix`` is that of an ``HttpCall``."""
+        self.deadline = deadline
         self._busy, self.heard, self._streamed, self._prefix = True, False, False, prefix
         self.reader.begin(arriving=None if prefix is None else self._begin_arriving)
         self._transport.write(data)

@@ -146,7 +146,10 @@ class AnswerWriter:
             self._keep(status, headers)
         begin = self._begin
         for name, value in headers[len(self._known) :]:
-            begin += header_line(name, value)
+            if value.isprintable() and value.isascii():  # header_line, inlined
+                begin += b"%b: %b\r\n" % (name.encode(), value.encode())
+            else:
+                begin += header_line(name, value)
         return begin + head_end(framing, minor, keep_alive)
 
     def _keep(self, status: bytes, headers: Headers) -> None:
