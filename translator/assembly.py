@@ -39,6 +39,7 @@ from interlingua.translator import mirror
 from interlingua.translator.access.authentication import Authenticator
 from interlingua.translator.access.build import authenticator_of, authorization_of, client_limits
 from interlingua.translator.access.clients import Clients
+from interlingua.translator.admin import ray
 from interlingua.translator.admin.overview import ReadinessWatch
 from interlingua.translator.admin.site import Site, add_sources
 from interlingua.translator.admin.sources import Sources
@@ -189,6 +190,8 @@ class Assembly:
             found = [each.report for each in self.mirrors]
             self.sources.add("mirror", partial(mirror.families, found), partial(mirror.reports, found))
             self.sources.parts["mirror"] = lambda: found
+        if any(model.backend == "ray" for model in config.models.values()):
+            self.sources.add("ray", ray.families, ray.report)
         self.tap = tap
         if tap is not None:
             service.observers += (tap,)
@@ -236,12 +239,19 @@ def local_models(config: Config) -> list[tuple[ModelSource, tuple[str | int, ...
             Path(repository.path), repository.load, _limits(config, repository), repository.allow_pickle
         )
     }
-    for name, model in config.models.items():
-        if model.backend is not None:
-            found[name] = _source(name, model, _limits(config), config.ray), ("models", name)
-        else:
-            found.pop(name, None)
+    for name in config.models:
+        found.pop(name, None)
+    found |= {source.name: (source, ("models", source.name)) for source in stated_models(config)}
     return list(found.values())
+
+
+def stated_models(config: Config) -> list[ModelSource]:
+    """The sources of the local models under `models`."""
+    return [
+        _source(name, model, _limits(config), config.ray)
+        for name, model in config.models.items()
+        if model.backend is not None
+    ]
 
 
 def build_models(config: Config, loaded: Loaded) -> Models[ModelCatalog]:
@@ -252,7 +262,7 @@ def build_models(config: Config, loaded: Loaded) -> Models[ModelCatalog]:
     catalog = ModelCatalog(
         models, loaded.failed, repositories_of(config), config.models, cache, config.server.max_models
     )
-    poller = Poller(catalog, config.server.repository_poll_secs)
+    poller = Poller(catalog, config.server.repository_poll_secs, stated_models(config))
     return Models(catalog, upstreams, poller, cache, peers_of(config, catalog.models))
 
 

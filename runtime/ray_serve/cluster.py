@@ -86,10 +86,10 @@ class Cluster:
     def close(self) -> None:
         """Disconnect, and stop a local cluster. Blocks."""
         self._stopped.set()
-        self.call(connection.disconnect).result()
-        self._calls.shutdown()
         if self._watch is not None:
             self._watch.join(connection.LOOK_SECS)
+        self.call(connection.disconnect).result()
+        self._calls.shutdown()
 
     def _each(self) -> list[Watched]:
         with self.lock:

@@ -13,6 +13,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
+from interlingua.runtime.ray_serve import leaving
 from interlingua.runtime.ray_serve.options import LOCAL, ClusterOptions
 
 CONTROLLER = "SERVE_CONTROLLER_ACTOR"
@@ -44,7 +45,8 @@ class Application:
 
     @property
     def running(self) -> tuple[ReplicaPlace, ...]:
-        return tuple(each for each in self.replicas if each.state == "RUNNING")
+        """The replicas that run. Serve sends nothing to one while it loads other files, for a moment."""
+        return tuple(each for each in self.replicas if each.state in ("RUNNING", "UPDATING"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ def connect(options: ClusterOptions) -> None:
     import ray
     from ray import serve
 
+    leaving.connected = True
     _route_logs()
     stated: dict[str, Any] = {
         "namespace": options.namespace,

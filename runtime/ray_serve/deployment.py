@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 from ray import serve
@@ -56,6 +57,9 @@ class Plan:
             options["request_router_config"] = RequestRouterConfig(request_router_class=_ROUTER)
         return serve.deployment(Replica).options(
             name=DEPLOYMENT,
+            # without a version Serve takes every deployment for other code, and restarts the replicas
+            version=version("interlingua"),
+            _internal=True,
             user_config={"source": pickle.dumps(source).hex(), "generations": list(self.generations)},
             max_constructor_retry_count=3,
             **options,
@@ -125,9 +129,11 @@ class ServeDeployment:
         assert plan is not None, "there is one"  # noqa: S101
         target = serve.RunTarget(plan.build().bind(), name=self.application, route_prefix=None)
         (handle,) = serve.run_many([target], wait_for_applications_running=False)
-        self._handle = handle
-        self.infer = handle.options(method_name="infer")
-        self.stream = handle.options(method_name="stream", stream=True)
+        if self._handle is None:
+            # a handle that comes later gets no replicas until they change
+            self._handle = handle
+            self.infer = handle.options(method_name="infer")
+            self.stream = handle.options(method_name="stream", stream=True)
 
     def _delete(self) -> None:
         try:
@@ -179,7 +185,7 @@ class ServeDeployment:
 
     def lost(self, reason: str) -> None:
         """The cluster is lost: what runs fails."""
-        self.seen_now = None
+        self.seen_now = self._handle = None
         self._set(Readiness(False, reason))
         if self.loop is not None and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._cancel_calls)

@@ -18,7 +18,7 @@ from interlingua.runtime.ray_serve.deployment import Plan, ServeDeployment, gene
 from interlingua.runtime.ray_serve.options import ClusterOptions
 from interlingua.runtime.ray_serve.version import RayVersion
 from interlingua.runtime.repository.files import ModelSource, keeps_state
-from interlingua.runtime.repository.snapshot import Origin, snapshot
+from interlingua.runtime.repository.snapshot import Origin
 from interlingua.runtime.target import Target
 
 _users: Counter[tuple[ServeDeployment, str]] = Counter()
@@ -34,7 +34,7 @@ def load_model(source: ModelSource, before: Target | None) -> Target:
     assert options is not None, "the caller has looked"  # noqa: S101
     assert source.path is not None, "the configuration requires it"  # noqa: S101
     try:
-        origin = Origin(source, snapshot(source.path))
+        origin = Origin(source, source.snapshot())
         stateful = keeps_state(source)
     except OSError as error:
         raise LoadError(str(error)) from error

@@ -139,11 +139,12 @@ class Replica:
 
     def _version(self, packed: PackedRequest) -> Version:
         model = self._models.get(packed.generation)
-        if model is None:
+        # files may change between the daemon's look and a replica's
+        if model is None or packed.version not in model.loaded:
             raise unavailable(
                 f"a replica of model '{self._name}' has other files", details={ANOTHER_GENERATION: True}
             )
-        return model.version(packed.version)
+        return model.loaded[packed.version]
 
     def _failure(self, error: InferenceError) -> PackedAnswer:
         return PackedAnswer(self._id, (), {}, True, 0, error=pack_error(error))

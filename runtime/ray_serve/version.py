@@ -40,8 +40,9 @@ from interlingua.schemas import (
 _ON_LOOP_BYTES = 1 << 18
 """The event loop copies so much into the object store itself: a thread would take longer."""
 
-_OTHER_FILES_SECS = 0.05
-"""The pause after a replica without the files of a request, which a rolling update has reached first."""
+_OTHER_FILES_SECS, _OTHER_FILES_TIMES = 0.05, 100
+"""The pause after a replica without the files of a request, which was started during an update, and how often
+others are tried."""
 
 
 class RayVersion(Version):
@@ -97,10 +98,10 @@ class RayVersion(Version):
     ) -> InstanceAnswer:
         sent = time.monotonic_ns()
         end = time.monotonic() + self._timeout_secs
-        while True:
+        for _ in range(_OTHER_FILES_TIMES):
             response = await self._send(self._deployment.infer, request, outputs, course)
             packed = await self._wait(_result(response), request, end, course)
-            if not _has_other_files(packed) or time.monotonic() > end:
+            if not _has_other_files(packed):
                 break
             await asyncio.sleep(_OTHER_FILES_SECS)
         return self._answer(packed, sent, course)
@@ -110,14 +111,14 @@ class RayVersion(Version):
     ) -> AsyncGenerator[InstanceAnswer, None]:
         sent = time.monotonic_ns()
         end = time.monotonic() + self._timeout_secs
-        response, final = None, False
+        response, final, tries = None, False, 0
         try:
             while not final:
                 if response is None:
                     response = await self._send(self._deployment.stream, request, outputs, course)
                 packed = await self._wait(_next(response), request, end, course)
-                if _has_other_files(packed) and time.monotonic() < end:
-                    response = None
+                if _has_other_files(packed) and tries < _OTHER_FILES_TIMES:
+                    response, tries = None, tries + 1
                     await asyncio.sleep(_OTHER_FILES_SECS)
                     continue
                 final = packed.final

@@ -90,6 +90,11 @@ class ModelSource:
             return None
         return snapshot(self.path, self.siblings)
 
+    @property
+    def followed(self) -> bool:
+        """Whether a change of the files is loaded although the configuration names the model."""
+        return self.ray is not None
+
 
 @dataclass(slots=True)
 class Loaded:
@@ -133,6 +138,22 @@ class Repository:
         folder = self.folder(name)
         more = sibling_folders(self.path, folder)
         return ModelSource(name, folder, limits=self.limits, allow_pickle=self.allow_pickle, siblings=more)
+
+
+@dataclass(frozen=True, slots=True)
+class StatedModel(Repository):
+    """A model of the configuration, as a repository with nothing else. Hashed by its path."""
+
+    stated: ModelSource | None = field(default=None, hash=False)
+
+    @classmethod
+    def of(cls, source: ModelSource) -> StatedModel:
+        assert source.path is not None, "only files can be followed"  # noqa: S101
+        return cls(source.path.parent, name=source.name, limits=source.limits, stated=source)
+
+    def source(self, name: str) -> ModelSource:
+        assert self.stated is not None, "it is of a source"  # noqa: S101
+        return self.stated
 
 
 def is_model_name(name: str) -> bool:

@@ -2,19 +2,22 @@
 
 A model is loaded or unloaded when its files have changed and two polls in a row find the same: files that are
 still being written are left alone. A model that failed is tried again when its files change.
+
+Models of the configuration that run on other machines follow their files too. One that failed is tried again
+with each poll, because the machines may be the reason.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.catalog import ModelCatalog
-from interlingua.runtime.repository.files import ALL, Repository
+from interlingua.runtime.repository.files import ALL, ModelSource, Repository, StatedModel
 from interlingua.runtime.repository.snapshot import Snapshot
 
 SETTLE_SECS = 1.0
@@ -38,12 +41,13 @@ class _Look:
 
 
 class Poller:
-    """Polls the watched models of ``catalog`` every ``secs``. ``start`` it on the catalog's event loop, and
-    ``stop`` it before the catalog is closed."""
+    """Polls the watched models of ``catalog``, and those of the ``stated`` sources that are followed, every
+    ``secs``. ``start`` it on the catalog's event loop, and ``stop`` it before the catalog is closed."""
 
-    def __init__(self, catalog: ModelCatalog, secs: float) -> None:
+    def __init__(self, catalog: ModelCatalog, secs: float, stated: Iterable[ModelSource] = ()) -> None:
         self._catalog = catalog
         self._secs = secs
+        self._stated = {each.name: StatedModel.of(each) for each in stated if each.followed}
         self._followed: dict[str, _Sight] = {}
         self._last: Mapping[str, _Sight] = {}
         self._unreadable: dict[Path, str] = {}
@@ -51,7 +55,8 @@ class Poller:
 
     @property
     def is_needed(self) -> bool:
-        return any(each.watched for each in self._catalog.repositories.by_precedence)
+        watched = any(each.watched for each in self._catalog.repositories.by_precedence)
+        return watched or bool(self._stated)
 
     def start(self) -> None:
         """Poll from now on, starting from the files that the models were loaded from."""
@@ -73,7 +78,10 @@ class Poller:
         unsettled = False
         for name in now.keys() | self._followed.keys():
             seen, followed = now.get(name), self._followed.get(name)
-            if seen == followed or (followed is not None and followed.repository.path / name in look.unclear):
+            again = name in self._stated and self._catalog.blocking(name) is not None
+            if seen == followed and not again:
+                continue
+            if followed is not None and followed.repository.path / name in look.unclear:
                 continue
             if seen != before.get(name):
                 unsettled = True
@@ -106,6 +114,9 @@ class Poller:
             origin = model.origin
             if origin is None or origin.files is None:
                 continue
+            if name in self._stated:
+                yield name, _Sight(self._stated[name], origin.files)
+                continue
             for repository in self._catalog.repositories.by_precedence:
                 if _watches(repository, name) and repository.source(name) == origin.stated:
                     yield name, _Sight(repository, origin.files)
@@ -113,6 +124,14 @@ class Poller:
     def _look(self) -> _Look:
         """Look at every watched model. Blocks."""
         look = _Look()
+        for name, model in self._stated.items():
+            try:
+                files = model.source(name).snapshot()
+                if files is not None:
+                    look.models[name] = _Sight(model, files)
+            except OSError:
+                # files that are gone do not stop replicas that have loaded them
+                look.unclear.add(model.path / name)
         seen = set(self._catalog.repositories.fixed)
         for repository in self._catalog.repositories.by_precedence:
             names = self._names(repository)

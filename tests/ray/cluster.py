@@ -14,6 +14,7 @@ from interlingua.runtime.ray_serve.options import ClusterOptions
 from interlingua.runtime.ray_serve.start import environment
 from tests.e2e.daemon import Daemon, eventually
 
+DIALECTS = ["oip", "trtis", "graphpipe", "grps", "tfserving"]
 STORE_BYTES = 100 << 20
 
 
@@ -43,7 +44,7 @@ def daemon_on(folder: Path, address: str, models: dict[str, Any], **more: Any) -
     try:
         yield daemon
         code = daemon.stop()
-        assert code == 0, daemon.log
+        assert code == 0, (code, daemon.log[-8:])
         assert not [line for line in daemon.log if "unexpected error" in line["event"]], daemon.log
     finally:
         daemon.kill()
@@ -52,7 +53,7 @@ def daemon_on(folder: Path, address: str, models: dict[str, Any], **more: Any) -
 def configuration(address: str, models: dict[str, Any], **more: Any) -> dict[str, Any]:
     local = {"cpus": 4, "object_store_bytes": STORE_BYTES} if address == "local" else {}
     return {
-        "listeners": [{"listen": "127.0.0.1:0", "transport": "any"}],
+        "listeners": [{"listen": "127.0.0.1:0", "transport": "any", "dialects": DIALECTS}],
         "admin": {"listen": "127.0.0.1:0"},
         "ray": {"address": address, **local, **more.pop("ray", {})},
         "models": models,

@@ -92,6 +92,7 @@ def view(ready: Mapping[str, Any], metrics: Metrics, reports: Reports) -> Dashbo
             _upstreams(reports["upstreams"]),
             _routes(reports["routes"]),
             _mirrors(reports["mirror"]["mirrors"]),
+            *([_replicas(reports["ray"])] if reports.get("ray") else []),
             *([_processes(reports["processes"])] if "processes" in reports else []),
         ),
         ("metrics", "health/live", "health/ready", *reports),
@@ -225,6 +226,27 @@ def _upstreams(upstreams: Mapping[str, Any]) -> Table:
     )
     columns = ("Upstream", "Server", "State", "Breaker", *numbers, "Last failure")
     return Table("upstreams", "Upstreams", columns, numbers, rows, "No upstream is configured.")
+
+
+def _replicas(cluster: Mapping[str, Any]) -> Table:
+    rows = tuple(
+        (
+            _text(name),
+            _text(replica["state"]),
+            _text(replica["replica"]),
+            _text(replica["address"]),
+            _text(str(replica["process"] or "")),
+            _text(model["reason"]),
+        )
+        for name, model in cluster["models"].items()
+        for replica in model["replicas"] or [_NO_REPLICA]
+    )
+    columns = ("Model", "State", "Replica", "Node", "Pid", "Reason")
+    caption = f"Ray: {sum(node['alive'] for node in cluster['nodes'])} nodes"
+    return Table("ray", caption, columns, (), rows, cluster["reason"] or "No model runs on Ray.")
+
+
+_NO_REPLICA = {"state": "UNAVAILABLE", "replica": "", "address": "", "process": 0}
 
 
 def _routes(routes: Iterable[Mapping[str, Any]]) -> Table:

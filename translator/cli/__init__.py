@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from interlingua.runtime.ray_serve.leaving import leave
 from interlingua.translator.cli import (
     check,
     completion,
@@ -110,6 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1 if isinstance(error, NoAnswerError) else 2
     except Exception as error:
         return _failed(error)
+    leave(code)
     return code
 
 

@@ -21,7 +21,7 @@ from interlingua.runtime.repository.polling import Poller
 from interlingua.runtime.repository.renewal import free, reusable
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.upstream import Upstream
-from interlingua.translator.assembly import Models, local_models, repositories_of
+from interlingua.translator.assembly import Models, local_models, repositories_of, stated_models
 from interlingua.translator.config.models import RepositoryOptions
 from interlingua.translator.config.options import Config
 from interlingua.translator.reload.differences import Difference, Differences
@@ -163,7 +163,7 @@ class ModelSuccession:
         ):
             if old is not None:
                 await old.stop()
-            poller = Poller(self.catalog, secs)
+            poller = Poller(self.catalog, secs, stated_models(self.config))
             if poller.is_needed:
                 poller.start()
         return Models(self.catalog, self.upstreams, poller, self.before.cache, self.before.peers)

@@ -17,6 +17,7 @@ from typing import Any
 from interlingua.protocols.transport import loop
 from interlingua.runtime.allocator import tune_allocator
 from interlingua.runtime.offload.pool import OffloadPool
+from interlingua.runtime.ray_serve.leaving import leave
 from interlingua.runtime.upstream import notices
 from interlingua.runtime.upstream.notices import Notice
 from interlingua.runtime.upstream.upstream import Upstream
@@ -60,6 +61,7 @@ def main(descriptor: int, run: Callable[[Child], Awaitable[None]]) -> None:
         signal.signal(number, signal.SIG_IGN)
     tune()
     loop.run(_main(descriptor, run))
+    leave(0)
 
 
 async def _main(descriptor: int, run: Callable[[Child], Awaitable[None]]) -> None:

@@ -8,7 +8,7 @@ from functools import partial, reduce
 from typing import Any, NamedTuple
 
 from interlingua.translator import mirror
-from interlingua.translator.admin import merging, model_report, overview, upstreams
+from interlingua.translator.admin import merging, model_report, overview, ray, upstreams
 from interlingua.translator.admin.metrics import Family
 from interlingua.translator.dashboard import traffic
 from interlingua.translator.serving.access_log import KEPT_FAILURES
@@ -60,6 +60,7 @@ REPORTS: Mapping[str, Merging] = {
     "routes": _plain(routes.MERGING),
     "mirror": Merging(list, mirror.merge, mirror.without_process, mirror.reports),
     "tap": _plain({}, frozenset({"queued_bytes"})),
+    "ray": Merging(lambda: None, ray.merge, ray.without_process),
     "errors": Merging(list, _latest, lambda errors: errors, lambda errors: {"errors": errors}),
 }
 """By page."""

@@ -11,7 +11,7 @@ from interlingua.runtime.front_end.hub import Hub
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.ring.channel import Ends
-from interlingua.translator.admin import model_report, models, process, upstreams
+from interlingua.translator.admin import model_report, models, process, ray, upstreams
 from interlingua.translator.assembly import Models, build_models, load_local
 from interlingua.translator.config.options import Config
 from interlingua.translator.dashboard import traffic
@@ -82,9 +82,11 @@ async def _report(kind: Kind, found: Models[ModelCatalog], trends: Trends) -> An
     """What this process adds to a report; None if that is about front ends alone."""
     if kind == METRICS:
         cached = () if found.cache is None else process.cache_families(found.cache)
-        return [*models.families(found.catalog), *cached, *process.families()]
+        return [*models.families(found.catalog), *cached, *ray.families(), *process.families()]
     if kind == ("report", "models"):
         return await model_report.collect(found.catalog)
+    if kind == ("report", "ray"):
+        return ray.report()
     if kind == ("report", "upstreams"):
         return upstreams.report(found.upstreams)
     if kind == TRAFFIC:

@@ -62,7 +62,10 @@ class SupervisorSite:
     def configure(self, config: Config) -> None:
         """Show the server as ``config`` has it."""
         self._stalled_after_secs = config.server.stalled_after_secs
-        self._names = [name for name in REPORTS if name != "tap" or config.tap is not None]
+        absent = {"tap"} if config.tap is None else set()
+        if not any(model.backend == "ray" for model in config.models.values()):
+            absent.add("ray")
+        self._names = [name for name in REPORTS if name not in absent]
 
     def loading_pages(self) -> Mapping[str, Page]:
         """Until all processes have started, by path."""

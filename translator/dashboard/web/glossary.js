@@ -34,6 +34,8 @@ export const GLOSSARY = {
   pid: "Number of the process.", restarts: "How often it was started again after it had exited.",
   answer: "How long it takes to answer the supervisor.", silent: "How long its event loop has not turned.",
   connections: "Open connections.", uptime: "Since the process started.",
+  replica: "A process of a Ray cluster that runs the model.", node: "A machine of the Ray cluster.",
+  alive: "Whether the node answers the cluster.", cpus: "CPUs that replicas can reserve.", gpus: "GPUs that replicas can reserve.",
   mirror: "Copies of requests go to another model, and both answers are compared.",
   compared: "Copies whose answer was compared.", equal: "Answers that agree within the tolerance.",
   different: "Answers that do not.", dropped: "Requests that were not copied or not compared.",

@@ -82,6 +82,40 @@ const upstreamTable = () =>
 const upstreamRows = ({ upstreams = {} }) =>
   Object.entries(upstreams).flatMap(([name, each]) => each.servers.map((server) => ({ name, ...server })));
 
+const rayTable = () =>
+  new Table(
+    "ray",
+    [
+      field("Model", "model", "model"),
+      field("State", "state", "state", { text: (value) => value, tone: (value) => (value === "RUNNING" ? "good" : "warn") }),
+      field("Replica", "replica", "replica", { mono: true }),
+      field("Node", "node", "address", { mono: true }),
+      field("Pid", "pid", "process", { numeric: true, text: (value) => String(value || "–") }),
+      field("Reason", "reason", "reason"),
+    ],
+    { empty: "No model runs on Ray.", key: (row) => `${row.model}\n${row.replica}` },
+  );
+
+const rayRows = ({ ray }) =>
+  Object.entries(ray?.models ?? {}).flatMap(([model, each]) =>
+    (each.replicas.length ? each.replicas : [{ state: "UNAVAILABLE", replica: "", address: "", process: 0 }]).map((replica) => ({ model, reason: each.reason, ...replica })),
+  );
+
+const nodeTable = () =>
+  new Table(
+    "nodes",
+    [
+      field("Node", "node", "address", { mono: true }),
+      field("State", "alive", "alive", { text: (value) => (value ? "alive" : "dead"), tone: (value) => (value ? "good" : "bad") }),
+      field("CPUs", "cpus", "cpus", { numeric: true, text: number }),
+      field("GPUs", "gpus", "gpus", { numeric: true, text: number }),
+      field("Id", "node", "id", { mono: true }),
+    ],
+    { empty: "No Ray cluster is connected.", key: (row) => row.id, filter: false },
+  );
+
+const nodeRows = ({ ray }) => [...(ray?.nodes ?? [])];
+
 const routeTable = () =>
   new Table(
     "routes",
@@ -177,6 +211,12 @@ export function makeTables(choose) {
     [listenerTable(), listenerRows],
     [processTable(), processRows],
     [errorTable(), errorRows],
+    [rayTable(), rayRows],
+    [nodeTable(), nodeRows],
   ];
-  return { show: (entries) => tables.forEach(([table, rows]) => table.show(rows(entries))) };
+  const show = (entries) => {
+    for (const id of ["ray", "nodes"]) at(id).hidden = !entries.ray;
+    tables.forEach(([table, rows]) => table.show(rows(entries)));
+  };
+  return { show };
 }
