@@ -304,7 +304,7 @@ class Check:
 
 def checks(costs: Sequence[Costs], scales: Sequence[dict[str, float]] = ()) -> list[Check]:
     """One process, and front ends from the costs with one. ``scales`` are those of ``benchmarks.ray``,
-    whose replicas wait, so that they need no core each: several from the rate of one."""
+    whose replicas wait, so that they need no core each: the others from the rate of the first."""
     found = [
         Check(f"{each.name}, {_processes(fronts)}", capacity(each, fronts), each.measured[str(fronts)])
         for each in costs
@@ -312,7 +312,8 @@ def checks(costs: Sequence[Costs], scales: Sequence[dict[str, float]] = ()) -> l
     ]
     for each in scales:
         count, clients, daemon_us = int(each["replicas"]), int(each["clients"]), each["daemon_cpu_ms"] * 1e3
-        predicted = replicas(daemon_us, 1e6 / scales[0]["per_sec"], count, clients)
+        replica_us = scales[0]["replicas"] / scales[0]["per_sec"] * 1e6
+        predicted = replicas(daemon_us, replica_us, count, clients)
         name = "a replica on Ray" if count == 1 else f"{count} replicas on Ray"
         found.append(Check(name, predicted, each["per_sec"]))
     return found
