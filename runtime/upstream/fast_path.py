@@ -103,9 +103,14 @@ class UpstreamFastPath:
         if self.signatures.known(self.version) is not self.known:
             return False
         upstream = self.upstream
-        members = upstream.pool.members
-        member = members[0] if len(members) == 1 else upstream.pool.choose(())
+        pool = upstream.pool
+        members, turn = pool.members, pool.turn
+        if len(members) == 1:
+            member: Member | None = members[0]
+        else:
+            member = None if pool.differ else pool.choose(())
         if member is None or member.open:
+            pool.turn = turn
             return False
         client = member.client
         if client is not self._client:
@@ -115,6 +120,7 @@ class UpstreamFastPath:
             deadline = context.deadline
         handle = client.begin(self._prepared, message, deadline, sent)
         if handle is None:
+            pool.turn = turn  # the usual path makes the same choice, and connects
             return False
         sent.member, sent.handle = member, handle
         member.running += 1

@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 
 class Pool:
     """``members`` are the servers of one upstream; ``discovery`` may add and remove some, a file all of them.
-    Without ``probes`` only requests show their health. ``weighted`` chooses if the servers differ, ``homes``
-    for sequences."""
+    Without ``probes`` only requests show their health. ``weighted`` chooses if the servers ``differ``, else
+    ``turn`` is the place of the last choice; ``homes`` are for sequences."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class Pool:
         self.homes = homes or Homes()
         self._server_changed: Callable[[Member], None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
-        self._turn = 0
+        self.turn = 0
         self._weighted = weighted or Weighted()
-        self._differ = self._weighted.differ(self.members)
+        self.differ = self._weighted.differ(self.members)
 
     def share(self, server_changed: Callable[[Member], None], publish: Publish) -> None:
         """Notify the other processes of this daemon of changes."""
@@ -84,7 +84,7 @@ class Pool:
         """Add and remove servers, or take over their weights; removed ones finish their requests."""
         self._begin(come)
         self.members = [member for member in self.members if member not in go] + list(come)
-        self._differ = self._weighted.differ(self.members)
+        self.differ = self._weighted.differ(self.members)
         if not come and not go:
             return
         self.homes.changed(self.members)
@@ -113,12 +113,12 @@ class Pool:
         count = len(self.members)
         if count == 1 and not tried and not self.members[0].open:
             return self.members[0]
-        if self._differ:
+        if self.differ:
             return self._weighted.choose(self.members, tried)
         best: tuple[int, int] | None = None
-        chosen = self._turn
+        chosen = self.turn
         for step in range(1, count + 1):
-            place = (self._turn + step) % count
+            place = (self.turn + step) % count
             member = self.members[place]
             if not member.usable or member in tried:
                 continue
@@ -127,7 +127,7 @@ class Pool:
                 best, chosen = rated, place
         if best is None:
             return None
-        self._turn = chosen
+        self.turn = chosen
         return self.members[chosen]
 
     def pinned(self, pins: dict[object, object], tried: Several[Member]) -> Member | None:

@@ -228,16 +228,17 @@ class Bridge:
 
 
 @asynccontextmanager
-async def bridge(there: Standin, **document: Any) -> AsyncIterator[Bridge]:
+async def bridge(there: Standin, more: str = "") -> AsyncIterator[Bridge]:
+    """``more`` is the address of another server of the upstream."""
     standin = await asyncio.start_server(there.serve, "127.0.0.1", 0)
     port = standin.sockets[0].getsockname()[1]
-    upstream = {"dialect": "oip", "transport": "http", "urls": [f"127.0.0.1:{port}"], "flavor": "triton"}
+    urls = [f"127.0.0.1:{port}", *([more] if more else [])]
+    upstream = {"dialect": "oip", "transport": "http", "urls": urls, "flavor": "triton"}
     model = {"upstream": "there", "remote_model": "m", "signature": {"inputs": TENSORS, "outputs": TENSORS}}
     config = {
         "listeners": [LISTENER],
         "upstreams": {"there": {**upstream, "request_timeout_secs": 0.5}},
         "models": {"m": model},
-        **document,
     }
     options = parse(yaml.safe_dump(config))
     assembly = assemble(options, load_local(options))
@@ -361,6 +362,20 @@ async def test_a_half_closed_caller_gets_its_answer(sent: list[bool]) -> None:
         assert np.frombuffer(body[-4:], np.float32)[0] == 7
         assert await here.reader.read() == b""
     assert sent[-1]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_servers_of_an_upstream_take_turns(kept: bool, sent: list[bool]) -> None:
+    """Also if no connection to them is kept."""
+    act = USUAL if kept else UNUSUAL["the last answer"]
+    there, other = Standin([act] * 100), Standin([act] * 100)
+    standin = await asyncio.start_server(other.serve, "127.0.0.1", 0)
+    async with bridge(there, more=f"127.0.0.1:{standin.sockets[0].getsockname()[1]}") as here:
+        for number in range(20):
+            assert (await here.ask(request(number)))[0] == b"HTTP/1.1 200 OK"
+    standin.close()
+    assert len(there.seen) == len(other.seen) == 10
+    assert (True in sent) == kept
 
 
 async def test_pipelined_requests_are_answered_in_order(sent: list[bool]) -> None:
