@@ -13,6 +13,9 @@ from benchmarks.hostile.servers import STRINGS
 from benchmarks.wire import Http2
 
 _PATH = f"/v2/models/{STRINGS}/infer"
+_LOG_METHOD = "/inference.GRPCInferenceService/LogSettings"
+_CLASSIFY_METHOD = "/tensorflow.serving.PredictionService/Classify"
+_RELOAD_METHOD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
 _GRPS_METHOD = "/grps.protos.v1.GrpsService/Predict"
 _JSON = {"content-type": "application/json", "connection": "close"}
 _GZIP = {**_JSON, "content-encoding": "gzip"}
@@ -138,6 +141,18 @@ ATTACKS = (
     _grpc("15 million strings in typed contents", partial(payloads.typed_message, 15_000_000)),
     _grpc("10 million parameters", partial(payloads.parameters_message, 5_000_000)),
     _grpc("30 million unknown fields", partial(payloads.small_fields, 60 * _MIB)),
+    _http(
+        "a configuration of 4 million members",
+        partial(payloads.configuration, 4_000_000),
+        f"/v2/repository/models/{MODEL}/load",
+    ),
+    _grpc("4 million settings", partial(payloads.settings_message, 4_000_000), _LOG_METHOD),
+    _grpc(
+        "30 million examples without features",
+        partial(payloads.examples_message, 30_000_000),
+        _CLASSIFY_METHOD,
+    ),
+    _grpc("a list of 3 million models", partial(payloads.model_list, 3_000_000), _RELOAD_METHOD),
     _grpc("grps strings in protobuf", partial(payloads.grps_text_message, 15_000_000), _GRPS_METHOD),
     _grpc("grps map in protobuf", partial(payloads.grps_map, 3_000_000), _GRPS_METHOD),
 )

@@ -128,6 +128,29 @@ def parameters_message(count: int) -> bytes:
     return _infer(_described("BYTES", (1, 0)) + entries)
 
 
+def settings_message(count: int) -> bytes:
+    """Settings of the log over gRPC, each with a name of its own."""
+    return b"".join(_field(1, _field(1, b"%d" % number) + _field(2, b"")) for number in range(count))
+
+
+def configuration(count: int) -> bytes:
+    """A load with a model configuration of unknown members, as text in JSON."""
+    members = b",".join(b'\\"%d\\":1' % number for number in range(count))
+    return b'{"parameters":{"config":"{' + members + b'}"}}'
+
+
+def examples_message(count: int) -> bytes:
+    """Examples without features, to classify over gRPC."""
+    return _field(1, _field(1, MODEL.encode())) + _field(2, _field(1, _field(1, b"") * count))
+
+
+def model_list(count: int) -> bytes:
+    """A list of models for TensorFlow Serving's dialect, each with a name of its own."""
+    path = _field(2, b"/") + _field(4, b"a")
+    models = b"".join(_field(1, _field(1, b"%d" % number) + path) for number in range(count))
+    return _field(1, _field(1, models))
+
+
 def small_fields(size: int) -> bytes:
     """Unknown fields of two bytes."""
     return _infer(_described("BYTES", (1, 0))) + b"\x78\x00" * (size // 2)

@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks import processes
 from benchmarks.cases import CONFIG, MODEL
 from benchmarks.processes import Server
+from interlingua.protocols.registry import DIALECTS
 
 ENGINES = ("native", "library")
 NGHTTPD = "nghttpd"
@@ -22,6 +23,11 @@ STRINGS = "identity_bytes"
 """The identity of strings."""
 
 _START_SECS = 10.0
+
+
+def _every_dialect(transport: str) -> dict[str, Any]:
+    dialects = [name for name, dialect in DIALECTS.items() if transport in dialect.bindings]
+    return {"listen": "127.0.0.1:0", "transport": transport, "dialects": dialects}
 
 
 def config(engine: str) -> dict[str, Any]:
@@ -33,8 +39,8 @@ def config(engine: str) -> dict[str, Any]:
     return {
         "server": CONFIG["server"],
         "listeners": [
-            {"listen": "127.0.0.1:0", "transport": "http", "engine": engine},
-            {"listen": "127.0.0.1:0", "transport": "grpc", "engine": engine},
+            {**_every_dialect("http"), "engine": engine},
+            {**_every_dialect("grpc"), "engine": engine},
             {"listen": "127.0.0.1:0", "transport": "brpc"},
             {"listen": "127.0.0.1:0", "transport": "tcp", "default_model": MODEL},
         ],
