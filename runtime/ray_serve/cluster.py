@@ -22,8 +22,10 @@ T = TypeVar("T")
 
 WATCH_SECS = 1.0
 
+_LOOK_SECS = 2 * connection.LOOK_SECS
+
 _LOST_AFTER = 3
-"""So many failed looks in a row mean that the cluster is lost."""
+"""So many failed looks in a row mean that the cluster is lost; one that does not return suffices."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class Cluster:
         self.deployments: dict[str, Any] = {}
         self.lock = threading.RLock()
         self._calls = ThreadPoolExecutor(1, thread_name_prefix="ray")
+        self._looks = ThreadPoolExecutor(1, thread_name_prefix="ray-look")
         self._stopped = threading.Event()
         self._watch: threading.Thread | None = None
 
@@ -77,7 +80,13 @@ class Cluster:
 
     def look(self) -> ClusterView:
         """The cluster now. Blocks. Raises what Ray raises."""
-        view = connection.look()
+        looking = self._looks.submit(connection.look)
+        try:
+            view = looking.result(_LOOK_SECS)
+        except TimeoutError:
+            # the call may never return: the next one needs another thread
+            self._looks = ThreadPoolExecutor(1, thread_name_prefix="ray-look")
+            raise
         self.view, self.reason = view, ""
         for deployment in self._each():
             deployment.seen(view)
@@ -107,9 +116,8 @@ class Cluster:
             except Exception as error:
                 # Ray documents no class of error for it, and the watch has to go on
                 failed += 1
-                if (
-                    failed >= _LOST_AFTER or isinstance(error, ConnectionError)
-                ) and not self._stopped.is_set():
+                certain = isinstance(error, ConnectionError | TimeoutError) or failed >= _LOST_AFTER
+                if certain and not self._stopped.is_set():
                     self._lose(_text(error))
 
     def _lose(self, why: str) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
+import threading
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -152,6 +154,14 @@ def _application(details: dict[str, Any]) -> Application:
     states = [str(getattr(each["status"], "value", each["status"])) for each in deployments]
     messages = [details.get("message") or "", *(each.get("message") or "" for each in deployments)]
     return Application(status, states[0] if states else "", "\n".join(filter(None, messages)), replicas)
+
+
+def restore_signals() -> None:
+    """Install the handlers of signals again. Ray's library puts its own before them, and the defaults in
+    their place when a connection ends. Of the main thread alone."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.getsignal(number))
 
 
 def _route_logs() -> None:

@@ -18,7 +18,7 @@ from ray.serve.config import RequestRouterConfig
 
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.ray_serve.cluster import WATCH_SECS, Cluster
-from interlingua.runtime.ray_serve.connection import Application, ClusterView
+from interlingua.runtime.ray_serve.connection import Application, ClusterView, restore_signals
 from interlingua.runtime.ray_serve.facts import ModelFacts, ReplicaReport
 from interlingua.runtime.ray_serve.options import DEPLOYMENT, DeploymentOptions
 from interlingua.runtime.ray_serve.replica import Replica
@@ -115,6 +115,8 @@ class ServeDeployment:
 
     def deploy_again(self) -> None:
         """Deploy what was deployed on a cluster that was lost. In the thread of the driver."""
+        if self.loop is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(restore_signals)
         if self.plan is not None:
             self._apply()
 

@@ -316,10 +316,10 @@ def keeps_state(source: ModelSource) -> bool:
     """Whether requests of one sequence have to reach the same process. Raises ``LoadError`` if the model
     cannot be deployed on other machines: an ensemble calls other models here. Blocks."""
     where, config, found = _located(source)
-    name, backend = _backend(source, where, config, found)
+    name, _ = _backend(source, where, config, found)
     if config.ensemble or name == "ensemble":
         raise LoadError(f"{where}: an ensemble is not supported by backend 'ray'")
-    return config.sequence_batching is not None or backend.whole_requests
+    return config.sequence_batching is not None
 
 
 def _check_instances(source: ModelSource, where: Path, config: ModelConfig, versions: int) -> None:
