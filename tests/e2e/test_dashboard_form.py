@@ -20,6 +20,7 @@ import requests
 
 from interlingua.protocols.registry import DIALECTS
 from interlingua.translator.cli import main
+from tests.certificates import Authority
 from tests.e2e.daemon import ROOT, Daemon
 
 SIGNATURE = {
@@ -227,8 +228,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     allow = {"inference": ["user:*"]}
     listeners = [{**spoken(each), "allow": allow} for each in TRANSPORTS if each != "tcp"]
     keyed = {**spoken("http"), "allow": {"inference": [f"key:x-secret={folder}/key"]}}
+    issued = Authority(folder / "authority").issue("127.0.0.1")
+    secured = [
+        {**spoken(each), "allow": allow, "tls": {"cert": issued.cert, "key": issued.key}}
+        for each in ("http", "grpc")
+    ]
     config = {
-        "listeners": [*listeners, keyed],
+        "listeners": [*listeners, keyed, *secured],
         "admin": {"listen": "127.0.0.1:0"},
         "auth": {"tokens": str(folder / "tokens")},
         "models": {"m": {"backend": "identity", "signature": SIGNATURE}},
@@ -267,6 +273,32 @@ def test_snippets_have_a_placeholder_of_the_credentials(
     else:
         assert ran([sys.executable, "-c", snippets["python"]], env=environment)
     assert b"[[7. 8.]]" in ran(snippets["infer"], shell=True, env=environment, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(("number", "transport"), [(4, "http"), (5, "grpc")])
+def test_snippets_for_tls(guarded: Daemon, number: int, transport: str) -> None:
+    place = {"listener": guarded.addresses[number], "dialect": "oip", "transport": transport, "model": "m"}
+    headers = {"authorization": f"Bearer {SECRET}"}
+    found = sent(guarded, {**place, "inputs": [{"name": "x", "json": [[7, 8]]}], "headers": headers})
+    command = found["snippets"]["infer"]
+    assert ("https://" in command, '--ca "$CA"' in command) == (transport == "http", transport == "grpc")
+
+
+def test_the_command_over_tls_with_credentials(guarded: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(guarded.process.args[-1]).parent  # type: ignore[index]
+    command = ["infer", "--dialect=oip", "--transport=http", "--model=m", "--input=x=[[7, 8]]"]
+    command.append(f"--url=https://{guarded.addresses[4]}")
+    known = f"--ca={folder}/authority/ca.pem"
+    assert main([*command, known, "--header", f"authorization: Bearer {SECRET}"]) == 0
+    assert "[[7. 8.]]" in capsys.readouterr().out
+    assert main([*command, known]) == 1
+    assert capsys.readouterr().err.startswith("UNAUTHENTICATED: ")
+    assert main(command) == 1
+    assert "certificate" in capsys.readouterr().err
+    assert main([*command, "--ca=nowhere.pem"]) == 2
+    assert "'nowhere.pem' cannot be read as certificates" in capsys.readouterr().err
+    assert main([*command, "--header=bad name: x"]) == 2
+    assert "write 'name: value'" in capsys.readouterr().err
 
 
 def test_allow_of_the_admin_address_refuses_it(tmp_path: Path) -> None:

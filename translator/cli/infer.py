@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="headers",
         help="a header of each call",
     )
-    add("--ca", metavar="FILE", help="with an https URL: the authorities (default: the system's)")
+    add("--ca", metavar="FILE", help="TLS with these authorities; https URLs need none")
     add("--timeout-secs", type=positive, default=60.0, metavar="S", help="for each request (default: 60)")
     times = parser.add_mutually_exclusive_group()
     times.add_argument("--stream", action="store_true", help="print the responses of a stream as they arrive")

@@ -162,14 +162,16 @@ def _expanded(value: str) -> str:
 
 
 def _infer(at: SnippetAddress, binding: Binding, request: InferRequest, signature: Signature) -> str:
-    url = f"https://{at.address}" if at.tls else at.address
+    # the other transports have no scheme of TLS: the authorities ask for it
+    secure = at.tls and binding.transport == "http"
+    url = f"https://{at.address}" if secure else at.address
     words = ["interlingua", "infer", "--dialect", binding.dialect, "--transport", binding.transport]
     words += ["--url", url, "--model", request.model if binding.capability.many_models else ""]
     if request.version:
         words += ["--version", request.version]
     for tensor in request.inputs:
         words += ["--input", f"{tensor.name}={_value(tensor)}"]
-    command = shlex.join(words) + _headers(at)
+    command = shlex.join(words) + _headers(at) + (' --ca "$CA"' if at.tls and not secure else "")
     if binding.capability.signatures:
         return command
     # the dialect has no metadata, from which the command takes datatypes
