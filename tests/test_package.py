@@ -36,6 +36,7 @@ def test_no_module_is_imported_by_a_bare_name() -> None:
     engines = {
         "sklearn": "skops",
         "sklearn_checks": "sklearn",
+        "sklearn_forests": "sklearn",
         "xgboost": "xgboost",
         "lightgbm": "lightgbm",
     }

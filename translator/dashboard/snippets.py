@@ -162,7 +162,7 @@ def _expanded(value: str) -> str:
 
 
 def _infer(at: SnippetAddress, binding: Binding, request: InferRequest, signature: Signature) -> str:
-    # the other transports have no scheme of TLS: the authorities ask for it
+    # other transports have no scheme of TLS: authorities turn it on
     secure = at.tls and binding.transport == "http"
     url = f"https://{at.address}" if secure else at.address
     words = ["interlingua", "infer", "--dialect", binding.dialect, "--transport", binding.transport]
