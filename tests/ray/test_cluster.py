@@ -99,7 +99,7 @@ def test_a_node_that_is_killed_under_load(nodes: Any, tmp_path: Path) -> None:
             for each in nodes.list_all_nodes()
             if each.node_id != head and each.node_id in {one["node"] for one in replicas(daemon, "slow")}
         )
-        with load(daemon, "slow", 0.02, 8) as outcomes:
+        with load(daemon, "slow", 0.03125, 8) as outcomes:
             eventually(lambda: outcomes["200"] > 50)
             nodes.remove_node(victim, allow_graceful=False)
             nodes.add_node(num_cpus=2, object_store_memory=100 << 20)
