@@ -67,8 +67,9 @@ class HandlerFastCall(SentCall):
 
     def leave(self) -> None:
         """See ``protocols.fast_path``."""
-        self._caller = None
-        self._fast.leave()
+        if self._caller is not None:
+            self._caller = None
+            self._fast.leave()
 
     async def serve(self, request: Any) -> Any:
         """Answer ``request``, which goes over to the usual path."""

@@ -59,16 +59,16 @@ class UnaryCall(GrpcCall):
 
     def on_reset(self, code: int) -> None:
         """See ``Stream``. A call on the fast path goes over to its usual one, where it is cancelled as soon
-        as it waits for the answer."""
-        if not self._fast:
+        as it waits for the answer: a task that is cancelled before it begins would count nothing."""
+        if self._sent is None or self._working or self._over:
             super().on_reset(code)
             return
         self._over = self._working = self._reset_at_work = True
         self.connection.reset_at_work += 1
         self.context.cancel.cancel()
-        if self._sent is not None:
+        if self._fast:
             self._sent.leave()
-        self.fall_back()
+            self.fall_back()
         if self._task is not None:
             self._host.loop.call_soon(self._task.cancel)
 

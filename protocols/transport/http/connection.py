@@ -122,6 +122,8 @@ class HttpConnection(BodyReceiver):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the request."""
         if self._call is not None:
+            self.fall_back()
+        if self._sent is not None and self._ready:
             self._abandon()
         self._reader.close()
         if self._timer is not None:
@@ -260,8 +262,7 @@ class HttpConnection(BodyReceiver):
         self._serve(self._reader.headers)
 
     def _abandon(self) -> None:
-        """The client of a request on the fast path is gone."""
-        self.fall_back()
+        """The client of a request on the fast path is gone, and the task has not begun to serve it."""
         sent, request = self._sent, self._request
         self._sent = self._request = None
         if sent is not None and request is not None:

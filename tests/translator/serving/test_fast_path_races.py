@@ -1,0 +1,57 @@
+"""Repeated requests whose caller and upstream end at the same time, as with one deadline for both: each is counted
+once, and no server keeps one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from interlingua.protocols.transport.grpc.unary_call import UnaryCall
+from interlingua.protocols.transport.http.connection import HttpConnection
+from tests.translator.serving import test_fast_path as over_http
+from tests.translator.serving import test_fast_path_grpc as over_grpc
+
+
+async def _settled(here: Any, count: int) -> None:
+    """Wait until ``count`` requests are counted, and nothing runs."""
+    async with asyncio.timeout(20):
+        while True:
+            counts = here.counts
+            if sum(counts["ended"].values()) == count and not any(counts["in flight"]):
+                break
+            await asyncio.sleep(0.01)
+    assert counts["server"][1] == 0
+
+
+async def test_a_call_that_is_reset_as_it_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    fall_back = UnaryCall.fall_back
+
+    def raced(call: UnaryCall) -> None:
+        fall_back(call)
+        call.connection.cancel(call)
+
+    async with over_grpc.bridge(
+        over_grpc.Standin([None] * over_grpc.WARM + [over_grpc.UNUSUAL["unavailable"]])
+    ) as here:
+        await here.warm()
+        monkeypatch.setattr(UnaryCall, "fall_back", raced)
+        asked = asyncio.ensure_future(here.ask(over_grpc.request(7)))
+        await _settled(here, over_grpc.WARM + 1)
+        asked.cancel()
+
+
+async def test_a_connection_that_is_lost_as_its_request_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    fall_back = HttpConnection.fall_back
+
+    def raced(connection: HttpConnection) -> None:
+        fall_back(connection)
+        connection.connection_lost(None)
+
+    there = over_http.Standin([over_http.USUAL] * over_http.WARM + [over_http.UNUSUAL["an error"]])
+    async with over_http.bridge(there) as here:
+        await here.warm()
+        monkeypatch.setattr(HttpConnection, "fall_back", raced)
+        here.writer.write(over_http.request(7))
+        await _settled(here, over_http.WARM + 1)
