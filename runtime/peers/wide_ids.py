@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from interlingua.schemas import InferRequest
 
-_MAX = 2**63 - 1
+_MAX, _WIDEST = 2**63 - 1, 2**64 - 1
 _PARAMETER = "interlingua_number"
 
 
@@ -21,8 +21,12 @@ def narrowed(request: InferRequest) -> InferRequest:
 
 
 def widen(request: InferRequest) -> None:
-    """Give a ``request`` from a peer the id that it had there."""
+    """Give a ``request`` from a peer the id that it had there. A client's own parameter of that name changes
+    no other id."""
     sequence = request.sequence
-    if sequence is not None and request.parameters.get(_PARAMETER) is True and str(sequence.id).isdecimal():
+    if sequence is None or request.parameters.get(_PARAMETER) is not True:
+        return
+    text = str(sequence.id)
+    if len(text) <= len(str(_WIDEST)) and text.isdecimal() and _MAX < int(text) <= _WIDEST:
         request.parameters = {key: each for key, each in request.parameters.items() if key != _PARAMETER}
-        request.sequence = replace(sequence, id=int(sequence.id))
+        request.sequence = replace(sequence, id=int(text))

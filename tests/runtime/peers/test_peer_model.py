@@ -89,5 +89,13 @@ async def test_every_field_arrives(identity: int | str) -> None:
     assert Operation.INFER in calls
 
 
+@pytest.mark.parametrize("identity", ["5", "0", "\u0663", "text", "9" * 20, "9" * 5000])
+def test_a_parameter_of_the_caller_changes_no_id(identity: str) -> None:
+    parameters = {"interlingua_number": True}
+    request = InferRequest("m", (), parameters=parameters, sequence=Sequence(identity))
+    widen(request)
+    assert request.sequence == Sequence(identity) and request.parameters == parameters
+
+
 def whole(message: Any) -> bytes:
     return b"".join(map(bytes, message.parts)) if message.parts else bytes(message.message)
