@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -20,11 +20,13 @@ IDLE_SECS = 600.0
 
 @dataclass(slots=True)
 class Course:
-    """One sequence: its ``replica``, empty until it is known, and how many requests wait or run."""
+    """One sequence: its ``replica``, empty until it is known, and how many requests wait or run. One that is
+    ``lost`` has to begin again, though its replica still has its state."""
 
     replica: str = ""
     requests: int = 0
     last: float = 0.0
+    lost: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -47,15 +49,21 @@ class SequenceCourses:
         try:
             async with course.turn:
                 if place.start:
-                    course.replica = ""
+                    course.replica, course.lost = "", False
                 yield course
                 if place.end:
                     course.replica = ""
         finally:
             course.requests -= 1
             course.last = time.monotonic()
-            if not (course.requests or course.replica) and self._courses.get(place.id) is course:
+            kept = course.requests or course.replica or course.lost
+            if not kept and self._courses.get(place.id) is course:
                 del self._courses[place.id]
+
+    def end(self, is_lost: Callable[[int | str], bool]) -> None:
+        """Have the sequences whose ids are lost begin again."""
+        for identity, course in self._courses.items():
+            course.lost = course.lost or is_lost(identity)
 
     def _forget_idle(self) -> None:
         """Forget those without a request for long; they are in the order of their last requests."""

@@ -29,6 +29,7 @@ from interlingua.runtime.ray_serve.messages import (
     unpack_answer,
 )
 from interlingua.runtime.ray_serve.sequences import Course, SequenceCourses
+from interlingua.runtime.scheduling.sequence_table import not_started
 from interlingua.runtime.target import ServerHooks, Version
 from interlingua.schemas import (
     InferenceError,
@@ -133,6 +134,8 @@ class RayVersion(Version):
         self, handle: Any, request: InferRequest, outputs: tuple[str, ...], course: Course | None
     ) -> Any:
         """Send ``request`` to a replica, or to that of its sequence. Returns Serve's response."""
+        if course is not None and course.lost and request.sequence is not None:
+            raise not_started(self._model, request.sequence.id)
         left = seconds_left(self._model, request.context)
         state = self._deployment.state
         if not state.ready:
@@ -211,6 +214,9 @@ class RayVersion(Version):
     @property
     def sequences(self) -> int:
         return len(self._sequences)
+
+    def end_sequences(self, is_lost: Callable[[int | str], bool]) -> None:
+        self._sequences.end(is_lost)
 
     def readiness(self) -> Readiness:
         return self._deployment.state

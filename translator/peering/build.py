@@ -44,8 +44,7 @@ def peers_of(config: Config, models: Mapping[str, Target]) -> Peers | None:
 
     def lose(is_lost: IsLost) -> None:
         for model in list(models.values()):
-            for version in model.loaded.values():
-                version.end_sequences(is_lost)
+            model.end_sequences(is_lost)
 
     owners.lose = lose
     return Peers(upstream, owners)

@@ -34,6 +34,22 @@ async def test_a_start_chooses_again() -> None:
         assert course.replica == ""
 
 
+async def test_a_lost_sequence_has_to_begin_again() -> None:
+    """Its replica, which still has its state, may come first among several."""
+    courses = SequenceCourses()
+    for identity in (1, 2):
+        async with courses.turn(Sequence(identity, start=True)) as course:
+            course.replica = "r1"
+    courses.end(lambda identity: identity == 1)
+    for _ in range(2):
+        async with courses.turn(Sequence(1, end=True)) as course:
+            assert course.lost
+    async with courses.turn(Sequence(2)) as course:
+        assert not course.lost
+    async with courses.turn(Sequence(1, start=True)) as course:
+        assert not course.lost
+
+
 async def test_the_second_request_waits_for_the_replica_of_the_first() -> None:
     courses = SequenceCourses()
     order: list[str] = []
