@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
-import threading
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
 from interlingua.runtime.ray_serve import leaving
 from interlingua.runtime.ray_serve.options import LOCAL, ClusterOptions
+from interlingua.runtime.ray_serve.signals import kept_signals
 
 CONTROLLER = "SERVE_CONTROLLER_ACTOR"
 _SERVE_NAMESPACE = "serve"
@@ -92,7 +91,7 @@ def connect(options: ClusterOptions) -> None:
             stated["object_store_memory"] = options.object_store_bytes
     else:
         stated["address"] = options.address
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), kept_signals():
         warnings.simplefilter("ignore")
         ray.init(**stated)
         serve.start(proxy_location="Disabled")
@@ -108,7 +107,8 @@ def disconnect() -> None:
         if client is not None:
             client.shutdown_cached_handles()
     context._set_global_client(None)
-    ray.shutdown()
+    with kept_signals():
+        ray.shutdown()
 
 
 def look() -> ClusterView:
@@ -154,14 +154,6 @@ def _application(details: dict[str, Any]) -> Application:
     states = [str(getattr(each["status"], "value", each["status"])) for each in deployments]
     messages = [details.get("message") or "", *(each.get("message") or "" for each in deployments)]
     return Application(status, states[0] if states else "", "\n".join(filter(None, messages)), replicas)
-
-
-def restore_signals() -> None:
-    """Install the handlers of signals again. Ray's library puts its own before them, and the defaults in
-    their place when a connection ends. Of the main thread alone."""
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.getsignal(number))
 
 
 def _route_logs() -> None:

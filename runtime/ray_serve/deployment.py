@@ -14,11 +14,13 @@ from importlib.metadata import version
 from typing import Any
 
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve.config import RequestRouterConfig
+from ray.serve.exceptions import RayServeException
 
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.ray_serve.cluster import WATCH_SECS, Cluster
-from interlingua.runtime.ray_serve.connection import Application, ClusterView, restore_signals
+from interlingua.runtime.ray_serve.connection import Application, ClusterView
 from interlingua.runtime.ray_serve.facts import ModelFacts, ReplicaReport
 from interlingua.runtime.ray_serve.options import DEPLOYMENT, DeploymentOptions
 from interlingua.runtime.ray_serve.replica import Replica
@@ -89,7 +91,6 @@ class ServeDeployment:
         self.changed: Callable[[], None] = lambda: None
         self._handle: Any = None
         self._missing = 0
-        self._owned = False
 
     # --- what Serve is to run
 
@@ -115,8 +116,6 @@ class ServeDeployment:
 
     def deploy_again(self) -> None:
         """Deploy what was deployed on a cluster that was lost. In the thread of the driver."""
-        if self.loop is not None and not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(restore_signals)
         if self.plan is not None:
             self._apply()
 
@@ -153,7 +152,7 @@ class ServeDeployment:
             if application is not None:
                 if application.status == "DEPLOY_FAILED":
                     raise LoadError(_cause(application.message))
-                reports = self.reports() if application.running else []
+                reports = self._reports_so_far() if application.running else []
                 failures = [each.failed[plan.newest] for each in reports if plan.newest in each.failed]
                 if failures:
                     raise LoadError(failures[0])
@@ -162,6 +161,14 @@ class ServeDeployment:
                 why = application.message or why
             time.sleep(WATCH_SECS / 4)
         raise LoadError(f"model '{self.name}' is not ready on Ray in time: {_cause(why)}")
+
+    def _reports_so_far(self) -> list[ReplicaReport]:
+        """Empty if the router here does not know the replicas yet, or one ends meanwhile."""
+        try:
+            return self.reports()
+        except (RayServeException, RayError, TimeoutError) as error:
+            _log.debug("Ray replicas not known yet", extra={"facts": {"reason": type(error).__name__}})
+            return []
 
     # --- what runs
 

@@ -17,7 +17,6 @@ from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.models.response_cache import new_scope
 from interlingua.runtime.models.validation import RequestCheck
 from interlingua.runtime.models.warmup import WarmupSample
-from interlingua.runtime.ray_serve.connection import restore_signals
 from interlingua.runtime.ray_serve.deployment import ServeDeployment
 from interlingua.runtime.ray_serve.errors import FAILURES, inference_error
 from interlingua.runtime.ray_serve.facts import VersionFacts
@@ -202,7 +201,6 @@ class RayVersion(Version):
     def join(self, hooks: ServerHooks) -> None:
         self._deployment.loop = asyncio.get_running_loop()
         self._deployment.changed = hooks.changed
-        restore_signals()
 
     @property
     def waiting(self) -> int:
