@@ -21,7 +21,7 @@ for number in progress.each((1, 2), lambda number: f"case {number}"):
 
 OTHERS = {
     "any_port", "arrivals", "bare_loop", "calls", "clients", "codecs", "counting", "floors", "kserve_rows", "load",
-    "metrics", "overload", "passing", "plots", "replay", "ring", "strings",
+    "metrics", "overload", "passing", "plots", "ray", "ray_daemon", "replay", "ring", "scale_model", "strings",
 }  # fmt: skip
 """Servers and clients of benchmarks, and those that measure one thing, in seconds."""
 

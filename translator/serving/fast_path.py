@@ -20,7 +20,6 @@ from interlingua.protocols.transport.load import SMALL_BYTES
 from interlingua.protocols.wire import NO_CONTEXT, REQUEST_ID, Buffer
 from interlingua.runtime.upstream.fast_path import SentCall, UpstreamFastPath
 from interlingua.schemas import Context, InferenceError, Operation
-from interlingua.schemas.offload import OffloadRequired
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
 from interlingua.translator.serving.access_log import AccessLog
 from interlingua.translator.serving.answer_headers import UPSTREAM_TIMING
@@ -228,6 +227,6 @@ def fast_path(
         if target is None or target.passthrough is not opened.action.passthrough:
             return None
         found = target.fast_path(opened, model, opened.version, context)
-    except (InferenceError, OffloadRequired):
-        return None
+    except Exception:
+        return None  # the usual path raises it again
     return None if found is None or found.repeats.size > SMALL_BYTES else (model, found)

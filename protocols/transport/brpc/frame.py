@@ -14,6 +14,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from interlingua.protocols.protobuf_message import count_fields
 from interlingua.protocols.protobuf_wire import varint
 from interlingua.protocols.transport.brpc.trace import NO_HEADERS, headers_in, trace_fields, user_fields
 from interlingua.protocols.transport.memory import Allocate, unfilled
@@ -38,7 +39,10 @@ _DIRECT_BYTES = 1 << 16
 _NOTHING = memoryview(b"")
 
 _MAX_META = 1 << 16
-"""The largest meta: it is read on the event loop, before the body, and has what a head of HTTP has."""
+"""The largest meta of a request, which has what a head of HTTP has. An answer may have a longer error."""
+
+_MAX_META_FIELDS = 1 << 10
+"""The most fields of a longer one: they become objects on the event loop."""
 
 _MAX_PASSED_OVER = 1024
 """How many frames in a row are passed over."""
@@ -181,7 +185,7 @@ class BrpcFrameReader:
                     raise _not_a_frame(held)
                 if size > self._limit:
                     return self._skim(size, meta_size)
-                if _MAX_META < meta_size <= size:
+                if _MAX_META < meta_size <= size and not self._skims:
                     raise FrameError(f"a frame has a meta of {meta_size} bytes, more than {_MAX_META}")
                 if len(held) < _HEADER.size + size:
                     if size > _JOINED_BYTES:
@@ -239,6 +243,8 @@ def read_meta(data: Buffer) -> Meta:
     By protobuf's own classes: they take one microsecond for it, and nothing in Python is faster.
     """
     try:
+        if len(data) > _MAX_META and count_fields(_META, data, _MAX_META_FIELDS, 1) > _MAX_META_FIELDS:
+            raise FrameError(f"the meta of a frame has more than {_MAX_META_FIELDS} fields")
         meta: Any = _META.FromString(data)  # type: ignore[arg-type]
     except DecodeError as fault:
         raise FrameError("the meta of a frame is not protobuf") from fault

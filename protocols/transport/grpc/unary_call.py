@@ -94,7 +94,12 @@ class UnaryCall(GrpcCall):
                 else:
                     request = GrpcRequest(headers.method, message, headers.metadata, self.context)
                     repeated.count = count = repeated.count + 1
-                    if not count & (count - 1):  # seldom, if there is no fast path
+                    # seldom, if there is no fast path
+                    if (
+                        not count & (count - 1)
+                        and self.held is None
+                        and type(message) is not CompressedMessage
+                    ):
                         repeated.find(request)
                     self._task = self._host.loop.create_task(self._run(request))
                 if self.loan or self.window_held:

@@ -225,7 +225,7 @@ class HttpConnection(BodyReceiver):
         request.body = reader.body
         if headers is not self._repeated:
             self._repeated, self._repetitions, self._path = headers, 0, None
-        elif self._early is None and self._find_path is not None:
+        elif self._early is None and self._find_path is not None and length <= SMALL_BYTES:
             self._repetitions = count = self._repetitions + 1
             if not count & (count - 1) and headers.keep_alive and headers.minor:  # seldom, if there is none
                 self._path = self._find_path(request)

@@ -184,6 +184,14 @@ def test_a_long_meta_is_refused_before_it_arrives() -> None:
         next(frames(b"PRPC" + 2 * size.to_bytes(4, "big")))
 
 
+def test_a_long_meta_of_an_answer_has_few_fields() -> None:
+    reader = BrpcFrameReader(skims=True)
+    meta = b"\x20\x01" * (1 << 16)  # correlation_id, again and again
+    reader.feed(b"PRPC" + 2 * len(meta).to_bytes(4, "big") + meta)
+    with pytest.raises(FrameError, match="more than 1024 fields"):
+        reader.next()
+
+
 def test_a_meta_longer_than_its_body_is_passed_over() -> None:
     bad = b"PRPC" + (5).to_bytes(4, "big") + (6).to_bytes(4, "big") + b"abcde"
     good = request_frame("Predict", b"after")
