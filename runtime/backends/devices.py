@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from functools import cache
+from itertools import cycle, islice
 from pathlib import Path
 
 from interlingua.runtime.model_config.config import LoadError
@@ -46,3 +47,17 @@ def placed(where: Path, device: str) -> str:
         raise LoadError(f"{where}: there is no device '{device}' here, only {', '.join(devices())}")
     _log.warning("no GPU, model runs on the CPU", extra={"facts": {"model": where.name}})
     return "cpu"
+
+
+def all_placed(
+    where: Path, device: str, devices: tuple[str, ...], instances: int
+) -> tuple[str, tuple[str, ...]]:
+    """The device of all instances, or one for each if the model's own configuration states different
+    ``devices``, which so many ``instances`` share, 0 for one each. Raises as :func:`placed` does."""
+    if not devices:
+        return placed(where, device), ()
+    there = {each: placed(where, each) for each in dict.fromkeys(devices)}
+    found = tuple(there[each] for each in devices)
+    if instances:
+        found = tuple(islice(cycle(dict.fromkeys(found)), instances))
+    return (found[0], ()) if len(set(found)) == 1 else ("", found)

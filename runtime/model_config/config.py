@@ -101,6 +101,11 @@ class ModelConfig:
     folder_version: int = 1
     stated: bytes = b""
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The models of an ensemble's steps, each once."""
+        return tuple(dict.fromkeys(step.model for step in self.ensemble))
+
     def with_signature(self, signature: Signature) -> ModelConfig:
         """The same configuration with another declared signature."""
         return replace(

@@ -8,6 +8,7 @@ without any change of its files.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -45,10 +46,11 @@ class Watched(Protocol):
 
 class Cluster:
     """``view`` is the cluster as it was seen last, None while there is no connection, for the ``reason``.
-    Thread-safe."""
+    ``token`` names this user of it. Thread-safe."""
 
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options
+        self.token = secrets.token_hex(8)
         self.view: ClusterView | None = None
         self.reason = "not connected to Ray yet"
         self.deployments: dict[str, Any] = {}

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -23,6 +24,7 @@ from interlingua.runtime.ray_serve.cluster import WATCH_SECS, Cluster
 from interlingua.runtime.ray_serve.connection import Application, ClusterView
 from interlingua.runtime.ray_serve.facts import ModelFacts, ReplicaReport
 from interlingua.runtime.ray_serve.options import DEPLOYMENT, DeploymentOptions
+from interlingua.runtime.ray_serve.ownership import Mark, erase_mark, read_mark, write_mark
 from interlingua.runtime.ray_serve.replica import Replica
 from interlingua.runtime.repository.files import ModelSource
 from interlingua.runtime.repository.snapshot import Snapshot
@@ -50,6 +52,17 @@ class Plan:
     @property
     def newest(self) -> str:
         return self.generations[-1]
+
+    def beside(self, other: Plan) -> Plan:
+        """This plan, with the newest files of ``other``, whose daemon still requests them."""
+        if other.newest in self.generations:
+            return self
+        return replace(self, generations=(other.newest, *self.generations))
+
+    def without(self, other: Plan) -> Plan:
+        """This plan, without those files of ``other`` that are not its newest ones."""
+        kept = (each for each in self.generations[:-1] if each not in other.generations)
+        return replace(self, generations=(*kept, self.newest))
 
     def build(self) -> serve.Deployment:
         """What Serve takes."""
@@ -91,20 +104,30 @@ class ServeDeployment:
         self.changed: Callable[[], None] = lambda: None
         self._handle: Any = None
         self._missing = 0
+        self._owner = cluster.token
 
     # --- what Serve is to run
 
     def deploy(self, plan: Plan) -> ModelFacts:
         """Have every replica run ``plan``. Blocks until one runs, and all that run have the newest files.
-        Raises ``LoadError``, after which the plan before is in force."""
-        before, self.plan = self.plan, plan
+        Raises ``LoadError``, after which the plan before is in force, be it that of another daemon."""
+        try:
+            other = self.cluster.call(self._other).result()
+        except Exception as error:
+            # Ray documents no class of error for it
+            raise LoadError(f"{self.name}: the control store of Ray: {error}") from error
+        before = self.plan
+        if other is not None and other.plan is not None:
+            plan = plan.beside(other.plan)
+        self._owner = other.owner if other is not None and before is not None else self.cluster.token
+        self.plan = plan
         try:
             self.cluster.call(self._apply).result()
             return self._await(plan)
         except Exception as error:
             # a model that does not load leaves what runs as it is
             self.plan = before
-            self.cluster.call(self._apply if before is not None else self._delete).result()
+            self._try(partial(self._undo, other))
             raise error if isinstance(error, LoadError) else LoadError(f"{self.name}: {error}") from error
 
     def retain(self, generation: str) -> None:
@@ -112,37 +135,78 @@ class ServeDeployment:
         plan = self.plan
         if plan is not None and plan.newest == generation and len(plan.generations) > 1:
             self.plan = replace(plan, generations=(generation,))
-            self.cluster.call(self._apply).result()
+            self.cluster.call(self._apply_if_owned).result()
 
     def deploy_again(self) -> None:
         """Deploy what was deployed on a cluster that was lost. In the thread of the driver."""
         if self.plan is not None:
             self._apply()
 
-    def delete(self) -> None:
+    def leave(self) -> None:
         """Remove it from the cluster, unless other daemons use it. Blocks."""
-        self.plan = None
-        if not self.cluster.options.shared:
-            self.cluster.call(self._delete).result()
+        plan, self.plan = self.plan, None
+        if plan is not None and not self.cluster.options.shared:
+            self._try(partial(self._leave, plan))
+
+    def _other(self) -> Mark | None:
+        """The mark of another daemon."""
+        mark = read_mark(self.application)
+        return None if mark is None or mark.owner == self.cluster.token else mark
 
     def _apply(self) -> None:
-        plan = self.plan
-        assert plan is not None, "there is one"  # noqa: S101
-        target = serve.RunTarget(plan.build().bind(), name=self.application, route_prefix=None)
-        (handle,) = serve.run_many([target], wait_for_applications_running=False)
+        assert self.plan is not None, "there is one"  # noqa: S101
+        write_mark(self.application, Mark(self._owner, self.plan))
+        handle = self._run(self.plan)
         if self._handle is None:
             # a handle that comes later gets no replicas until they change
             self._handle = handle
             self.infer = handle.options(method_name="infer")
             self.stream = handle.options(method_name="stream", stream=True)
 
+    def _apply_if_owned(self) -> None:
+        mark = read_mark(self.application)
+        if mark is not None and mark.owner == self._owner:
+            self._apply()
+
+    def _run(self, plan: Plan) -> Any:
+        """Have Serve run ``plan``. Returns the handle."""
+        target = serve.RunTarget(plan.build().bind(), name=self.application, route_prefix=None)
+        (handle,) = serve.run_many([target], wait_for_applications_running=False)
+        return handle
+
+    def _undo(self, other: Mark | None) -> None:
+        """Have Serve run what it ran before, which may be the plan of the ``other`` daemon."""
+        if self.plan is not None:
+            self._apply()
+        elif other is None:
+            self._delete()
+        elif other.plan is not None:
+            write_mark(self.application, other)
+            self._run(other.plan)
+
+    def _leave(self, plan: Plan) -> None:
+        """Delete it; but a successor keeps it, without the files of ``plan``."""
+        other = self._other()
+        if other is None:
+            self._delete()
+        elif other.plan is not None:
+            kept = other.plan.without(plan)
+            if kept != other.plan:
+                write_mark(self.application, Mark(other.owner, kept))
+                self._run(kept)
+
     def _delete(self) -> None:
+        erase_mark(self.application)
+        serve.delete(self.application, _blocking=False)
+
+    def _try(self, change: Callable[[], None]) -> None:
+        """Carry out ``change``, which fails if the cluster is lost. Blocks."""
         try:
-            serve.delete(self.application, _blocking=False)
+            self.cluster.call(change).result()
         except Exception as error:
-            # the cluster may be lost
+            # Ray documents no class of error for it
             facts = {"model": self.name, "reason": str(error)}
-            _log.warning("Ray deployment not deleted", extra={"facts": facts})
+            _log.warning("Ray deployment not changed", extra={"facts": facts})
 
     def _await(self, plan: Plan) -> ModelFacts:
         end = time.monotonic() + self.cluster.options.load_timeout_secs

@@ -89,7 +89,7 @@ def _release(deployment: ServeDeployment, generation: str, options: ClusterOptio
     if not left:
         with deployment.cluster.lock:
             deployment.cluster.deployments.pop(deployment.name, None)
-        deployment.delete()
+        deployment.leave()
     elif len(left) == 1:
         deployment.retain(left[0])
     clusters.release(options)

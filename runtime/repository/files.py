@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import cycle, islice
 from pathlib import Path
 from threading import Lock
 from typing import Literal, cast
@@ -23,7 +22,7 @@ from interlingua.runtime.backends import (
     RequestInstance,
     TableInstance,
 )
-from interlingua.runtime.backends.devices import placed
+from interlingua.runtime.backends.devices import all_placed
 from interlingua.runtime.model_config.config import LoadError, ModelConfig, agreed_signature
 from interlingua.runtime.model_config.hidden_tensors import seen_signature, with_unseen
 from interlingua.runtime.model_config.message import config_message
@@ -42,7 +41,12 @@ from interlingua.runtime.repository.model_files import (
     sibling_versions,
     version_folders,
 )
-from interlingua.runtime.repository.model_folders import model_folder, model_folders, sibling_folders
+from interlingua.runtime.repository.model_folders import (
+    is_model_name,
+    model_folder,
+    model_folders,
+    sibling_folders,
+)
 from interlingua.runtime.repository.snapshot import Origin, Snapshot, snapshot
 from interlingua.runtime.scheduling.policy import DEFAULT_LIMITS, Limits, Scheduling
 from interlingua.runtime.target import Target, Version
@@ -138,26 +142,6 @@ class Repository:
         folder = self.folder(name)
         more = sibling_folders(self.path, folder)
         return ModelSource(name, folder, limits=self.limits, allow_pickle=self.allow_pickle, siblings=more)
-
-
-@dataclass(frozen=True, slots=True)
-class StatedModel(Repository):
-    """A model of the configuration, as a repository with nothing else. Hashed by its path."""
-
-    stated: ModelSource | None = field(default=None, hash=False)
-
-    @classmethod
-    def of(cls, source: ModelSource) -> StatedModel:
-        assert source.path is not None, "only files can be followed"  # noqa: S101
-        return cls(source.path.parent, name=source.name, limits=source.limits, stated=source)
-
-    def source(self, name: str) -> ModelSource:
-        assert self.stated is not None, "it is of a source"  # noqa: S101
-        return self.stated
-
-
-def is_model_name(name: str) -> bool:
-    return bool(name) and not name.startswith(".") and "/" not in name
 
 
 def find_models(
@@ -268,7 +252,7 @@ def load_model(source: ModelSource, before: Target | None = None) -> Target:
         parameters=source.parameters,
         config=config_message(config, versions[-1].signature),
         origin=origin,
-        needs=needs(config),
+        needs=config.needs,
         caches=config.response_cache,
         samples=samples,
     )
@@ -304,12 +288,7 @@ def needed_models(source: ModelSource) -> tuple[str, ...]:
         _, config, _ = _located(source)
     except (LoadError, OSError):
         return ()
-    return needs(config)
-
-
-def needs(config: ModelConfig) -> tuple[str, ...]:
-    """The models of an ensemble's steps, each once."""
-    return tuple(dict.fromkeys(step.model for step in config.ensemble))
+    return config.needs
 
 
 def keeps_state(source: ModelSource) -> bool:
@@ -426,7 +405,10 @@ def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
 
 
 def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:
-    device, devices = _devices(source, config)
+    device, devices = source.device, tuple[str, ...]()
+    if not device:
+        where = source.path or Path(source.name)
+        device, devices = all_placed(where, config.device, config.devices, source.instances)
     config = replace(
         config,
         backend=source.backend or config.backend,
@@ -440,18 +422,6 @@ def _stated(source: ModelSource, config: ModelConfig) -> ModelConfig:
         version_policy=source.versions or config.version_policy,
     )
     return config if source.signature is None else config.with_signature(source.signature)
-
-
-def _devices(source: ModelSource, config: ModelConfig) -> tuple[str, tuple[str, ...]]:
-    """The device of all instances, or one for each if they differ."""
-    where = source.path or Path(source.name)
-    if source.device or not config.devices:
-        return source.device or placed(where, config.device), ()
-    there = {device: placed(where, device) for device in dict.fromkeys(config.devices)}
-    devices = tuple(there[device] for device in config.devices)
-    if source.instances:
-        devices = tuple(islice(cycle(dict.fromkeys(devices)), source.instances))
-    return (devices[0], ()) if len(set(devices)) == 1 else ("", devices)
 
 
 def _backend(

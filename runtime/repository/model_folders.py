@@ -15,6 +15,11 @@ from interlingua.runtime.model_config.mlserver_settings import SETTINGS_FILENAME
 from interlingua.runtime.model_config.pbtxt import CONFIG_FILENAME
 
 
+def is_model_name(name: str) -> bool:
+    """Whether a folder of models may hold one of that name."""
+    return bool(name) and not name.startswith(".") and "/" not in name
+
+
 def model_folders(repository: Path) -> dict[str, Path]:
     """The folder of each model in ``repository``, sorted by name; of several for one name the first, or that
     of the name. Blocks. Raises ``OSError``."""

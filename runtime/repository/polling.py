@@ -17,13 +17,29 @@ from pathlib import Path
 
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.repository.catalog import ModelCatalog
-from interlingua.runtime.repository.files import ALL, ModelSource, Repository, StatedModel
+from interlingua.runtime.repository.files import ALL, ModelSource, Repository
 from interlingua.runtime.repository.snapshot import Snapshot
 
 SETTLE_SECS = 1.0
 """The longest time until changed files are polled again, to see whether they have settled."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StatedModel(Repository):
+    """A model of the configuration, as a repository with nothing else. Hashed by its path."""
+
+    stated: ModelSource | None = field(default=None, hash=False)
+
+    @classmethod
+    def of(cls, source: ModelSource) -> StatedModel:
+        assert source.path is not None, "only files can be followed"  # noqa: S101
+        return cls(source.path.parent, name=source.name, limits=source.limits, stated=source)
+
+    def source(self, name: str) -> ModelSource:
+        assert self.stated is not None, "it is of a source"  # noqa: S101
+        return self.stated
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from interlingua.runtime.model_config.config import LoadError
-from interlingua.runtime.repository.files import Repository, is_model_name
+from interlingua.runtime.repository.files import Repository
+from interlingua.runtime.repository.model_folders import is_model_name
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
