@@ -25,6 +25,10 @@ async def unreachable(
     return ""
 
 
+_GOODBYE_SECS = 1.0
+"""How long a server may take to answer the end of TLS."""
+
+
 class _Probe(asyncio.Protocol):
     """A connection that carries nothing."""
 
@@ -43,4 +47,6 @@ class _Probe(asyncio.Protocol):
     async def close(self) -> None:
         """Close the socket."""
         self._transport.close()
+        await asyncio.wait((self._closed,), timeout=_GOODBYE_SECS)
+        self._transport.abort()
         await self._closed

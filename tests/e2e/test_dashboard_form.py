@@ -284,17 +284,28 @@ def test_snippets_for_tls(guarded: Daemon, number: int, transport: str) -> None:
     assert ("https://" in command, '--ca "$CA"' in command) == (transport == "http", transport == "grpc")
 
 
-def test_the_command_over_tls_with_credentials(guarded: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("number", "transport", "scheme", "without_authorities"),
+    [(4, "http", "https://", "certificate"), (5, "grpc", "", "cannot be reached: the connection was closed")],
+)
+def test_the_command_over_tls_with_credentials(
+    guarded: Daemon,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
+    transport: str,
+    scheme: str,
+    without_authorities: str,
+) -> None:
     folder = Path(guarded.process.args[-1]).parent  # type: ignore[index]
-    command = ["infer", "--dialect=oip", "--transport=http", "--model=m", "--input=x=[[7, 8]]"]
-    command.append(f"--url=https://{guarded.addresses[4]}")
+    command = ["infer", "--dialect=oip", f"--transport={transport}", "--model=m", "--input=x=[[7, 8]]"]
+    command.append(f"--url={scheme}{guarded.addresses[number]}")
     known = f"--ca={folder}/authority/ca.pem"
     assert main([*command, known, "--header", f"authorization: Bearer {SECRET}"]) == 0
     assert "[[7. 8.]]" in capsys.readouterr().out
     assert main([*command, known]) == 1
     assert capsys.readouterr().err.startswith("UNAUTHENTICATED: ")
     assert main(command) == 1
-    assert "certificate" in capsys.readouterr().err
+    assert without_authorities in capsys.readouterr().err
     assert main([*command, "--ca=nowhere.pem"]) == 2
     assert "'nowhere.pem' cannot be read as certificates" in capsys.readouterr().err
     assert main([*command, "--header=bad name: x"]) == 2

@@ -36,6 +36,9 @@ _MAX_CONNECTIONS = 16
 
 _CLOSED = "closed: the client has ended"
 
+_CLOSE_SECS = 2.0
+"""How long to wait for sockets to close: longer than a connection waits for its server, whose answer ends TLS."""
+
 _ATTEMPTS = 3
 """How often a call is made that servers close to or refuse without processing it."""
 
@@ -63,6 +66,7 @@ class GrpcChannelClient:
         self._errors = ClientErrors(url, max_response_bytes)
         self._space = shared_space()
         self._connections: list[GrpcClientConnection] = []
+        self._open: set[asyncio.Future[None]] = set()  # sockets, also those that take no more calls
         self._connecting: asyncio.Task[None] | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._turned_away = 0
@@ -172,6 +176,8 @@ class GrpcChannelClient:
         for connection in self._connections:
             connection.close(_CLOSED)
         self._refuse(_CLOSED)
+        if self._open:
+            await asyncio.wait(self._open, timeout=_CLOSE_SECS)
 
     def _headers(
         self, connection: GrpcClientConnection, request: GrpcRequest, deadline: float | None
@@ -248,6 +254,8 @@ class GrpcChannelClient:
                     ),
                     self._tls,
                 )
+                self._open.add(opened.socket_closed)
+                opened.socket_closed.add_done_callback(self._open.discard)
                 await started
             what = opened.unusable()
         except TimeoutError:

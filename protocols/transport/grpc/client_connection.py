@@ -49,6 +49,8 @@ class GrpcClientConnection(SharedReceiver):
         self.limit = limit
         self.heard = 0
         """How often something was received."""
+        self.socket_closed: asyncio.Future[None] = loop.create_future()
+        """Done when the socket is closed, if it was opened."""
         self._authority = authority
         self._changed = changed
         self._reason = "the connection was closed"
@@ -112,6 +114,7 @@ class GrpcClientConnection(SharedReceiver):
         self.deadlines.cancel()
         self.connection.connection_lost()
         self._changed()
+        self.socket_closed.set_result(None)
 
     # called by calls
 

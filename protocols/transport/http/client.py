@@ -173,7 +173,8 @@ class PooledHttpClient:
             self._deadlines.cancel()
         for connection in tuple(self._open):
             connection.abort()
-        await asyncio.sleep(0)  # aborted connections are notified in the next turn
+        while self._open:  # aborted connections are notified in the next turn, over TLS some turns later
+            await asyncio.sleep(0)
 
     # requests
 

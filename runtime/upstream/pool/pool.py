@@ -191,8 +191,7 @@ class Pool:
             await asyncio.wait((leaving,))
         if self._probes is not None:
             await self._probes.stop(self.members)
-        for member in self.members:
-            await member.close()
+        await asyncio.gather(*(member.close() for member in self.members))
 
 
 class Attempt:

@@ -585,7 +585,10 @@ class TestConnections:
             async with client(server.address) as sender:
                 asking = asyncio.ensure_future(sender.send(request(bytes(32 * MIB))))
                 await begun.wait()
-            read.set()
+                closing = asyncio.ensure_future(sender.close())
+                await asyncio.sleep(0)
+                read.set()
+                await closing
             with pytest.raises(ConnectionFailedError):
                 await asking
             await asyncio.sleep(0.4)
