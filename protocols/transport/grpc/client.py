@@ -37,7 +37,7 @@ _MAX_CONNECTIONS = 16
 _CLOSED = "closed: the client has ended"
 
 _CLOSE_SECS = 2.0
-"""How long to wait for sockets to close: longer than a connection waits for its server, whose answer ends TLS."""
+"""How long to wait for sockets to close: longer than a connection waits for the answer that ends TLS."""
 
 _ATTEMPTS = 3
 """How often a call is made that servers close to or refuse without processing it."""

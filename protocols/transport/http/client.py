@@ -7,6 +7,7 @@ environment. ``http.library_client`` does the same on aiohttp.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import ClassVar
@@ -29,6 +30,9 @@ from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 KEEP_SECS = 4.0
 """How long an idle connection is kept: less than the 5 seconds after which uvicorn, under KServe and
 MLServer, closes its end, so that the two seldom meet half way."""
+
+_CLOSE_SECS = 2.0
+"""How long to wait for aborted connections, which the event loop closes within some turns."""
 
 _REPEATABLE = frozenset({"GET", "HEAD"})
 _DEFAULT_PORT = {"https": ":443"}
@@ -70,6 +74,7 @@ class PooledHttpClient:
         self._deadlines: Deadlines | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
+        self._all_lost = asyncio.Event()  # after close
 
     async def send(self, request: HttpCall) -> HttpReply:
         """Send and read the whole reply; errors are those of ``HttpClient``.
@@ -173,8 +178,9 @@ class PooledHttpClient:
             self._deadlines.cancel()
         for connection in tuple(self._open):
             connection.abort()
-        while self._open:  # aborted connections are notified in the next turn, over TLS some turns later
-            await asyncio.sleep(0)
+        if self._open:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_lost.wait(), _CLOSE_SECS)
 
     # requests
 
@@ -258,9 +264,7 @@ class PooledHttpClient:
     def _connection(self) -> HttpClientConnection:
         if self._deadlines is None:
             self._deadlines = Deadlines(asyncio.get_running_loop(), self._open.__iter__)
-        return HttpClientConnection(
-            self._errors, self._limit, self._deadlines, self._keep, self._open.discard
-        )
+        return HttpClientConnection(self._errors, self._limit, self._deadlines, self._keep, self._lost)
 
     def _keep(self, connection: HttpClientConnection) -> None:
         """Keep a connection for the next request."""
@@ -278,6 +282,12 @@ class PooledHttpClient:
         if self._idle:
             left = self._idle[0].idle_since - long_ago
             self._sweeping = asyncio.get_running_loop().call_later(left, self._sweep)
+
+    def _lost(self, connection: HttpClientConnection) -> None:
+        """The socket is closed."""
+        self._open.discard(connection)
+        if self._closed and not self._open:
+            self._all_lost.set()
 
 
 def _repeatable(request: HttpCall) -> bool:
