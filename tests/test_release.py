@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,9 @@ def test_the_changelog_has_the_version_with_a_date_and_upgrade_notes() -> None:
     own = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
     parts = re.findall(r"^### (.*)$", own, re.MULTILINE)
     assert parts == ["Upgrade notes", "Changed", "Added", "Fixed"]
-    assert sections.index(title) <= 1 and set(sections[: sections.index(title)]) <= {"Unreleased"}
+    assert sections[:2] == ["Unreleased", title]
+    entries = [line for line in own.splitlines() if line.startswith("- ")]
+    assert [line for line, count in Counter(entries).items() if count > 1] == []
 
 
 def test_the_steps_of_a_release_are_targets() -> None:

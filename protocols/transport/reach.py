@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.connect import open_connection, reason_of
@@ -37,7 +38,7 @@ class _Probe(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep what :meth:`close` needs."""
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""

@@ -38,7 +38,7 @@ class KeepOptions(Section):
     max_bytes: Bytes = 67108864
     """The maximum size of the file."""
     redact: RedactOptions = Field(default_factory=RedactOptions)
-    """The parts to redact."""
+    """The parts to redact, in the report too."""
 
 
 class MirrorOptions(Section):
@@ -64,5 +64,17 @@ class MirrorOptions(Section):
     """The time limit of one copy; a caller's own limit applies too."""
     finish_secs: Annotated[float, Field(ge=0)] = 5.0
     """The time for waiting copies to end when the server stops, before they are dropped and counted."""
+    redact: RedactOptions = Field(default_factory=RedactOptions)
+    """The parts to redact in the report, and in the recording in addition to those of `keep`."""
     keep: KeepOptions | None = None
     """The recording to keep. The default is none."""
+
+    @property
+    def redacted(self) -> RedactOptions:
+        """What neither the report nor the recording shows."""
+        if self.keep is None:
+            return self.redact
+        kept = self.keep.redact
+        return RedactOptions(
+            tensors=self.redact.tensors + kept.tensors, parameters=self.redact.parameters + kept.parameters
+        )

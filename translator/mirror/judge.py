@@ -25,7 +25,8 @@ from interlingua.schemas import (
 )
 from interlingua.schemas.trace import Trace
 from interlingua.translator.config.mirror import MirrorOptions
-from interlingua.translator.diff import AnswerDiff, Tolerance, compare_answers
+from interlingua.translator.diff import AnswerDiff, Fault, TensorDiff, Tolerance, compare_answers
+from interlingua.translator.logs.redaction import REDACTED
 from interlingua.translator.mirror.comparison import Comparison, Copy
 from interlingua.translator.mirror.findings import Findings
 from interlingua.translator.mirror.pairs import Pairs
@@ -89,7 +90,10 @@ class LocalJudge:
         self._tolerance = Tolerance(options.rtol, options.atol)
         self._thread = ThreadPoolExecutor(1, "mirror")
         kept = None if shared is None else shared.kept
-        self._pairs = Pairs(options.keep, shares_file, kept) if options.keep is not None else None
+        hidden = options.redacted
+        self._redaction = Redaction(hidden.tensors, hidden.parameters)
+        keep = options.keep
+        self._pairs = None if keep is None else Pairs(keep, self._redaction, shares_file, kept)
         self._limit = options.max_concurrency
         self._gate = Gate(options.max_concurrency, max_wait_secs=_LONGEST_WAIT_SECS)
         if shared is not None:
@@ -127,10 +131,10 @@ class LocalJudge:
         record = copy.record
         answer = await self._ask(record, copy.secs, copy.trace)
         diff = await self._compared(record, answer)
-        comparison = Comparison(diff, answer.error is not None, answer.elapsed_ns)
+        shown = _redacted(diff, self._redaction)
+        comparison = Comparison(shown, answer.error is not None, answer.elapsed_ns)
         if self._pairs is None:
             return comparison
-        comparison = replace(comparison, diff=_redacted(diff, self._pairs.redaction))
         pair = replace(record, mirrored=answer)
         if not self._pairs.takes(diff.equal, pair.nbytes):
             return comparison
@@ -211,13 +215,17 @@ class LocalJudge:
 
 
 def _redacted(diff: AnswerDiff, redaction: Redaction) -> AnswerDiff:
-    """``diff`` without the tensors of redacted outputs."""
+    """``diff`` without the values of redacted outputs; shapes, datatypes, positions and errors stay."""
     if not any(redaction.covers(output.name) for output in diff.outputs):
         return diff
-    outputs = [
-        replace(each, sides=(None, None)) if redaction.covers(each.name) else each for each in diff.outputs
-    ]
+    outputs = [_hidden(each) if redaction.covers(each.name) else each for each in diff.outputs]
     return replace(diff, outputs=tuple(outputs))
+
+
+def _hidden(output: TensorDiff) -> TensorDiff:
+    if output.fault is not Fault.VALUES:
+        return replace(output, sides=(None, None))
+    return replace(output, sides=(None, None), expected=REDACTED, actual=REDACTED)
 
 
 def _effort(answer: RecordedAnswer) -> int:

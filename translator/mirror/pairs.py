@@ -28,14 +28,21 @@ def _permitted(limit: int, came: int) -> int:
 
 
 class Pairs:
-    """Records pairs as ``options`` say, in a file that is ``shared`` with other processes or not, which have
-    ``counts`` together. Call :meth:`takes` on one thread and :meth:`write` on one."""
+    """Records pairs as ``options`` say, without what ``redaction`` covers, in a file that is ``shared`` with
+    other processes or not, which have ``counts`` together. Call :meth:`takes` on one thread and :meth:`write`
+    on one."""
 
-    def __init__(self, options: KeepOptions, shared: bool = False, counts: KeptCounts | None = None) -> None:
+    def __init__(
+        self,
+        options: KeepOptions,
+        redaction: Redaction,
+        shared: bool = False,
+        counts: KeptCounts | None = None,
+    ) -> None:
         self._shared = shared
         self._counts = KeptCounts.alone() if counts is None else counts
         self._path = Path(options.path)
-        self.redaction = Redaction(options.redact.tensors, options.redact.parameters)
+        self._redaction = redaction
         self._most_bytes = options.max_bytes
         self._limits = {False: options.different, True: options.equal}
         self._writer: RecordingWriter | None = None
@@ -67,7 +74,7 @@ class Pairs:
             if self._writer is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._writer = recording_writer(self._path, None, 2, self._shared)
-            return self._writer.write(self.redaction.apply(record))
+            return self._writer.write(self._redaction.apply(record))
         except (OSError, ValueError) as error:
             self._failed = True
             facts = {"path": str(self._path), "reason": str(error)}

@@ -105,26 +105,35 @@ class JudgeProcess:
         try:
             if self._process is not None:
                 await asyncio.to_thread(interpreter.end, self._process, _END_SECS)
-            ours, theirs = socket.socketpair()
-            shared = () if self._slots is None else self._slots.shared.descriptors
-            with theirs:
-                descriptors = theirs.fileno(), *shared
-                self._process = await asyncio.to_thread(interpreter.start, _WORKER, descriptors)
-            ours.setblocking(False)
-            loop = asyncio.get_running_loop()
-            _, self._link = await loop.create_unix_connection(
-                partial(_Link, self._headers, self._exited), sock=ours
-            )
             slots = self._slots
             places = None if slots is None else (slots.shared.mirror_process, slots.slots)
             config = pickle.dumps((self._config, places))
-            self._link.send([len(config).to_bytes(8, "little"), config])
-        except OSError as error:
-            _log.error("mirror process failed to start", extra={"facts": {"reason": str(error)}})
+            link = await self._run(() if slots is None else slots.shared.descriptors)
+            link.send([len(config).to_bytes(8, "little"), config])
+            self._link = link
+        except Exception as error:  # of any kind: the next copies start it again
+            unexpected = None if isinstance(error, OSError) else error
+            facts = {"reason": str(error) or type(error).__name__}
+            _log.error("mirror process failed to start", exc_info=unexpected, extra={"facts": facts})
         self._starting = None
         early, self._early = self._early, []
         for mirror, copy, on_findings in early:
             self.submit(mirror, copy, on_findings)
+
+    async def _run(self, shared: Sequence[int]) -> _Link:
+        """Run the process with ``shared`` descriptors, and connect to it."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                descriptors = theirs.fileno(), *shared
+                self._process = await asyncio.to_thread(interpreter.start, _WORKER, descriptors)
+            ours.setblocking(False)
+            make = partial(_Link, self._headers, self._exited)
+            _, link = await asyncio.get_running_loop().create_unix_connection(make, sock=ours)
+        except BaseException:
+            ours.close()
+            raise
+        return link
 
 
 @dataclass(frozen=True, slots=True)

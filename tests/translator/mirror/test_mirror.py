@@ -35,6 +35,7 @@ from interlingua.translator.mirror.judge import LocalJudge, OnFindings
 from interlingua.translator.mirror.table import as_text
 from interlingua.translator.recording import listening
 from interlingua.translator.recording.files import RecordingReader
+from interlingua.translator.recording.record import ANSWER, MIRRORED
 from tests.translator.mirror.mirrored import GONE, Model, answered, mirror, request, settled, tensor
 
 
@@ -441,15 +442,29 @@ async def test_pairs_are_kept_for_replay(tmp_path: Path) -> None:
     assert abs(kept[0].began_unix_ns - time.time_ns()) < 60e9
 
 
-async def test_reports_lack_the_values_of_redacted_outputs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["keep", "mirror", "mirror and keep"])
+async def test_reports_lack_the_values_of_redacted_outputs(tmp_path: Path, where: str) -> None:
     model = Model(lambda asked: InferResponse("other", (tensor(5.0), tensor(5.0, name="open"))))
-    keep = KeepOptions(path=str(tmp_path / "pairs"), redact=RedactOptions(tensors=("ou*",)))
-    looker = mirror(model, keep=keep)
+    hidden, path = RedactOptions(tensors=("ou*",)), tmp_path / "pairs"
+    options: dict[str, Any] = {
+        "keep": {"keep": KeepOptions(path=str(path), redact=hidden)},
+        "mirror": {"redact": hidden},
+        "mirror and keep": {"redact": hidden, "keep": KeepOptions(path=str(path))},
+    }[where]
+    looker = mirror(model, **options)
     await shown(looker, answered(request(1.0), tensor(1.0), tensor(1.0, name="open")))
     outputs = reports([looker.report])["mirrors"][0]["outputs"]
     assert outputs["out"]["worst"]["answers"] == {"expected": None, "actual": None}
+    for example in ("first", "worst"):
+        found = outputs["out"][example]
+        assert (found["expected"], found["actual"], found["index"]) == ("[redacted]", "[redacted]", (0,))
+        assert (outputs["open"][example]["expected"], outputs["open"][example]["actual"]) == ("1.0", "5.0")
     assert outputs["open"]["worst"]["answers"]["actual"]["data"] == [5.0]
     await looker.close()
+    if path.exists():
+        with RecordingReader(path) as reader:
+            (kept,) = reader
+        assert set(kept.redacted) == {(ANSWER, 0, 0), (MIRRORED, 0, 0)}
 
 
 async def test_what_is_kept_is_bounded_in_bytes(tmp_path: Path) -> None:

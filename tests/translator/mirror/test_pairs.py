@@ -7,10 +7,10 @@ from pathlib import Path
 
 from interlingua.schemas import InferResponse, RequestedOutput
 from interlingua.translator.config.mirror import KeepOptions
-from interlingua.translator.config.tap import RedactOptions
 from interlingua.translator.mirror.pairs import Pairs
 from interlingua.translator.recording.files import RecordingReader
 from interlingua.translator.recording.record import ANSWER, MIRRORED, QUESTION, Record, RecordedAnswer
+from interlingua.translator.recording.redaction import Redaction
 from tests.translator.mirror.mirrored import answered, request, tensor
 
 
@@ -26,8 +26,8 @@ def test_what_is_redacted_is_in_no_part_of_a_pair(tmp_path: Path) -> None:
         "other", (tensor(secret), tensor(1.0, name="open")), parameters={"api_key": "s3cret"}
     )
     record = replace(Record.of(answered(asked, tensor(secret))), mirrored=RecordedAnswer("other", (answer,)))
-    hidden = RedactOptions(tensors=("in", "out"), parameters=("api_*",))
-    pairs = Pairs(KeepOptions(path=str(tmp_path / "pairs"), redact=hidden))
+    options = KeepOptions(path=str(tmp_path / "pairs"))
+    pairs = Pairs(options, Redaction(tensors=("in", "out"), parameters=("api_*",)))
     assert pairs.takes(False, record.nbytes)
     assert pairs.write(record)
     pairs.close()

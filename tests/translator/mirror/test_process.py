@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping
@@ -160,6 +161,19 @@ async def test_a_process_that_dies_is_started_again(
     assert process._process.pid != first
     await asker.judge.close()
     assert process._process.returncode == 0
+
+
+async def test_a_start_that_fails_for_any_reason_is_repeated(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(processes, "_RESTART_SECS", 0.0)
+    async with judging(config(url)) as asker:
+        with monkeypatch.context() as broken:
+            broken.setattr(interpreter, "_PROGRAM", "{absent}")  # KeyError
+            await asker.judge.start()
+            gc.collect()  # a socket that nobody closed is a warning
+        assert caplog.messages == ["mirror process failed to start"]
+        assert (await asker.found(record(1.0))).counts.equal == 1
 
 
 async def test_a_mirror_drops_what_cannot_be_judged(
