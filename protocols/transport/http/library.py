@@ -45,6 +45,9 @@ from interlingua.schemas import Context, InferenceError
 _NO_TRAILERS = b"\r\n0\r\n\r\n"
 """The end of a chunked body without trailers. A trailer section ends otherwise: its last line has a colon."""
 
+_SLICE_BYTES = 1 << 22
+"""How much is written at once: while a fast client reads, one write goes on, and everybody else waits."""
+
 _PIECE_BYTES = 1 << 12
 """How much of what may be many chunks is parsed in one turn: some 700 chunks of one byte."""
 
@@ -358,10 +361,21 @@ class _Answer(web.StreamResponse):
             transport.write(b"".join((head, *parts)) if size else head)
         else:
             transport.write(head)
-            for part in parts:
-                if piece := flat(part):
-                    transport.write(piece)
+            await self._slices(request, parts)
             await self._drain(request)
+
+    async def _slices(self, request: web.BaseRequest, parts: Sequence[Buffer]) -> None:
+        transport = _transport(request)
+        try:
+            for part in parts:
+                piece = memoryview(flat(part))
+                for start in range(0, len(piece), _SLICE_BYTES):
+                    if start:
+                        await self._drain(request)
+                    _transport(request).write(piece[start : start + _SLICE_BYTES])
+        except BaseException:
+            transport.abort()  # nothing may follow half an answer
+            raise
 
     async def _stream(self, request: web.BaseRequest, parts: AsyncIterator[Buffer]) -> None:
         chunked = request.version >= (1, 1)

@@ -1,0 +1,43 @@
+"""What the engine of aiohttp hands to a transport at once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+from interlingua.protocols.transport.http.server import HttpServer
+from interlingua.protocols.wire import HttpAnswer
+from tests.protocols.transport.peers import LOOPBACK, HttpEcho, post
+
+MIB = 1 << 20
+
+
+async def test_a_large_answer_is_written_in_slices() -> None:
+    """A write takes as long as a fast client reads: other clients wait for all of it."""
+    body = bytes(range(256)) * (24 * MIB // 256)
+    handler = HttpEcho(answers={"/large": HttpAnswer(200, (), (body[: MIB // 2], body[MIB // 2 :]))})
+    server = HttpServer(handler, LOOPBACK, engine="library")
+    address = await server.start()
+    loop = asyncio.get_running_loop()
+    try:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            client.setblocking(False)
+            await loop.sock_connect(client, (address.host, address.port))
+            await loop.sock_sendall(client, post("/large"))
+            engine: Any = server._engine
+            async with asyncio.timeout(20):
+                while not (buffered := sum(_buffered(each) for each in engine._server.connections)):
+                    await asyncio.sleep(0.01)
+                assert buffered <= 4 * MIB
+                received = bytearray()
+                while len(received) - received.find(b"\r\n\r\n") < len(body) + 4:
+                    received += await loop.sock_recv(client, MIB)
+            assert received.partition(b"\r\n\r\n")[2] == body
+    finally:
+        await server.stop(0)
+
+
+def _buffered(connection: Any) -> int:
+    return 0 if connection.transport is None else int(connection.transport.get_write_buffer_size())
