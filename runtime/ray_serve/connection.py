@@ -93,8 +93,11 @@ def connect(options: ClusterOptions) -> None:
         stated["address"] = options.address
     with warnings.catch_warnings(), kept_signals():
         warnings.simplefilter("ignore")
+        # at the start it warns of its handlers of signals, which are not used, and of its defaults
+        logging.getLogger("ray").setLevel(logging.ERROR)
         ray.init(**stated)
         serve.start(proxy_location="Disabled")
+    logging.getLogger("ray").setLevel(logging.WARNING)
 
 
 def disconnect() -> None:

@@ -8,6 +8,7 @@ import logging
 import pickle
 import re
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -170,7 +171,10 @@ class ServeDeployment:
 
     def _run(self, plan: Plan) -> Any:
         """Have Serve run ``plan``. Returns the handle."""
-        target = serve.RunTarget(plan.build().bind(), name=self.application, route_prefix=None)
+        with warnings.catch_warnings():
+            # Serve warns of every window below its own interval, which only an environment can state
+            warnings.simplefilter("ignore", FutureWarning)
+            target = serve.RunTarget(plan.build().bind(), name=self.application, route_prefix=None)
         (handle,) = serve.run_many([target], wait_for_applications_running=False)
         return handle
 
