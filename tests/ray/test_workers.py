@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tritonclient.http as triton_http
 import yaml
 
 from tests.e2e.daemon import eventually
 from tests.ray.cluster import daemon_on, replicas
 from tests.ray.models import write_model
+
+pytestmark = pytest.mark.long
 
 
 def test_front_ends_share_the_replicas_and_a_reload_changes_their_number(tmp_path: Path) -> None:
