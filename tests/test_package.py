@@ -46,7 +46,17 @@ def test_no_module_is_imported_by_a_bare_name() -> None:
         if find_spec(engine) is None
     }
     if find_spec("ray") is None:
-        engine = ("connection", "deployment", "errors", "load", "loopback", "replica", "router", "version")
+        engine = [
+            "connection",
+            "deployment",
+            "errors",
+            "load",
+            "loopback",
+            "ownership",
+            "replica",
+            "router",
+            "version",
+        ]
         absent |= {f"interlingua.runtime.ray_serve.{name}" for name in engine}
     absent |= {"interlingua.runtime.backends.torch", "interlingua.translator.conformance.test_conformance"}
     ran = python(_EVERY_MODULE.format(absent=absent, rooms=ROOMS))

@@ -109,7 +109,7 @@ def started(folder: Path, models: Path, *, listed: bool) -> Iterator[Fleet]:
                     "headers": {"x-peer": {"file": f"{folder}/key"}},
                     "resolve_interval_secs": 0.05,
                     "settle_secs": SETTLE_SECS,
-                    "probe_interval_secs": 0.1,
+                    "probe_interval_secs": 1.0,
                 },
             }
             found.daemons.append(Daemon.begin(own, config))
