@@ -1,7 +1,7 @@
 // The tables of models, upstreams, routes, listeners, processes and errors: their columns, and their rows from
 // the entries of the server.
 
-import { el } from "./dom.js";
+import { at, el } from "./dom.js";
 import { bytes, clock, count, milliseconds, number, percent, span } from "./format.js";
 import { Table } from "./table.js";
 
