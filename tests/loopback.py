@@ -40,15 +40,14 @@ def echoing(signatures: Mapping[str, Signature]) -> dict[str, Target]:
     return dict(loaded.models)
 
 
-def serving(models: Mapping[str, Target], *dialects: str, default_model: str = "") -> Pipeline:
-    """The pipeline of a listener on ``models``."""
+def serving(
+    models: Mapping[str, Target], *dialects: str, transport: str = "", default_model: str = ""
+) -> Pipeline:
+    """The pipeline of a listener on ``models``, over every transport of the dialects or over ``transport``."""
     service = Service(Router(models), ServerMetadata("interlingua", "0"))
-    return Pipeline(
-        service,
-        "loopback",
-        [binding for name in dialects for binding in DIALECTS[name].bindings.values()],
-        default_model,
-    )
+    bindings = [binding for name in dialects for binding in DIALECTS[name].bindings.values()]
+    chosen = [binding for binding in bindings if transport in ("", binding.transport)]
+    return Pipeline(service, "loopback", chosen, default_model)
 
 
 class HttpLoopback:

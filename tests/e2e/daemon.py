@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +19,7 @@ import requests
 import yaml
 
 from tests.e2e.one_process import needs_one
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 STOP_SECS = 60
@@ -26,14 +27,6 @@ STOP_SECS = 60
 START_SECS = 120
 WAIT_SECS = 60
 """The deadline of states that follow at once, except on a machine that does much other work."""
-
-
-def eventually(true: Callable[[], object]) -> None:
-    """Wait until ``true()`` holds."""
-    deadline = time.monotonic() + WAIT_SECS
-    while not true():
-        assert time.monotonic() < deadline, "it never came about"
-        time.sleep(0.005)
 
 
 @dataclass
