@@ -8,10 +8,10 @@ RAY ?= .venv-ray
 PERF_ANALYZER ?= .venv-perf
 # parallel test processes: three keep two cores busy, since tests wait as well; tests of one file share a process
 WORKERS ?= 4
-# what `make test-compiled` runs: the tests of transports and codecs
-COMPILED_TESTS ?= tests/test_compiled.py tests/protocols/transport/h2 tests/protocols/transport/test_writes.py \
-	tests/protocols/transport/grpc/test_both_sides.py tests/protocols/transport/grpc/test_conversation.py \
-	tests/protocols/test_protobuf_wire.py tests/protocols/oip
+# what `make test-compiled` runs: the tests of transports, codecs and the fast path
+COMPILED_TESTS ?= tests/test_compiled.py tests/protocols/transport/h2 tests/protocols/transport/grpc \
+	tests/protocols/transport/http tests/protocols/transport/http1 tests/protocols/transport/test_writes.py \
+	tests/protocols/test_protobuf_wire.py tests/protocols/oip tests/translator/serving tests/runtime/upstream
 BIN := $(VENV)/bin
 # the daemons and commands that tests start would compile every module again
 unexport PYTHONDONTWRITEBYTECODE

@@ -8,6 +8,7 @@ No function here awaits anything.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -16,12 +17,14 @@ from interlingua.protocols.manifest import Manifest
 from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
+    Buffer,
     FramedAnswer,
     FramedCall,
     FramedReply,
     FramedRequest,
     GrpcAnswer,
     GrpcRequest,
+    Headers,
     HttpAnswer,
     HttpCall,
     HttpReply,
@@ -29,6 +32,7 @@ from interlingua.protocols.wire import (
     Prefix,
 )
 from interlingua.schemas import (
+    Context,
     Datatype,
     ErrorCode,
     InferenceError,
@@ -90,6 +94,9 @@ class Action(Generic[Answer]):
     whenever it differs, until the caller or the server ends the stream.
 
     With a ``passthrough`` or ``stream_passthrough``, the message may go to an upstream undecoded.
+
+    Where answers have the number of their request in headers over HTTP, ``numbered(headers, context)`` gives
+    those of one answer the number in ``context``.
     """
 
     operation: Operation
@@ -99,6 +106,7 @@ class Action(Generic[Answer]):
     collects: bool = False
     passthrough: Passthrough[Any, Answer, Any] | None = None
     stream_passthrough: StreamPassthrough[Any, Answer, Any] | None = None
+    numbered: Callable[[Headers, Context], Headers] | None = None
 
 
 @dataclass(slots=True)
@@ -141,6 +149,12 @@ class Repeats(NamedTuple):
     size: int
     pieces: tuple[tuple[int, int, bytes], ...]
 
+    def fits(self, message: Buffer) -> bool:
+        """Whether ``message`` repeats them."""
+        if len(message) != self.size:
+            return False
+        return all(bytes(message[start:stop]) == piece for start, stop, piece in self.pieces)
+
 
 @dataclass(frozen=True, slots=True)
 class Passthrough(Generic[Call, Answer, Reply]):
@@ -161,6 +175,8 @@ class Passthrough(Generic[Call, Answer, Reply]):
     ``repeats``, after ``heads``, returns what other messages with the same headers or metadata repeat if they
     differ from this one in the contents of tensors alone; None if that is unknown. ``heads`` and ``answer``
     have the same results for all of them, and ``call`` differs in the message alone, which passes as it is.
+    ``answer`` reads nothing of the tensors: ``without_contents`` returns the message without them, for a
+    connection to keep.
     """
 
     heads: Callable[[Opened[Answer], Signature], InferHeads | None]
@@ -168,6 +184,7 @@ class Passthrough(Generic[Call, Answer, Reply]):
     answer: Callable[[Opened[Answer], PassthroughNames, Reply], tuple[Answer, str] | InferResponse | None]
     observable: bool = True
     repeats: Callable[[Opened[Answer], Call], Repeats | None] | None = None
+    without_contents: Callable[[Opened[Answer]], Opened[Answer]] = lambda opened: opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +209,8 @@ class HttpEndpoint:
     ``fail(request, opened, error)`` writes an error in the dialect's form; ``opened`` is None if the message
     could not be opened. Answers of a ``timed`` endpoint have the durations of stages in ``Server-Timing``. A
     ``page`` is for browsers: an endpoint of another dialect for the same method and path answers clients that
-    do not accept HTML. With a ``prefix``, ``open`` needs nothing of the body.
+    do not accept HTML. With a ``prefix``, ``open`` needs nothing of the body. With ``repeatable``
+    neither, and ``decode`` reads all requests of equal headers with one ``Opened``, which it does not change.
     """
 
     method: str
@@ -202,6 +220,7 @@ class HttpEndpoint:
     timed: bool = False
     page: bool = False
     prefix: Prefix | None = None
+    repeatable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +288,7 @@ class UpstreamCall(Generic[Call, Reply]):
     ``form(shared.read(reply))``.
     The answers to an ``unnamed`` INFER have tensors without names, and some servers return all outputs in
     their own order: request every output, in signature order, and select.
+    ``decode`` reads a header alike whose value matches its pattern in ``alike``.
     Some servers do not support an ``optional`` call: they close the connection, do nothing, or send a reply
     for which ``optional`` is true.
     """
@@ -281,6 +301,7 @@ class UpstreamCall(Generic[Call, Reply]):
     passthrough: Passthrough[Call, Any, Reply] | None = None
     stream_passthrough: StreamPassthrough[Call, Any, Reply] | None = None
     shared: SharedReply[Reply] | None = None
+    alike: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
 
 
 PARAMETER_TYPES: frozenset[type] = frozenset({bool, int, float, str})

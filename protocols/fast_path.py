@@ -6,6 +6,7 @@ offers every such message to the path, in the callback that has received it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from interlingua.protocols.wire import Buffer
@@ -39,11 +40,37 @@ class FastCaller(Protocol):
         """Have :meth:`FastCall.serve` answer the request, in a task."""
 
 
+class InlineCaller(Protocol):
+    """A request of a transport with an ``InlinePath``. Neither method raises."""
+
+    def answered(self, answer: Any) -> None:
+        """See ``FastCaller``."""
+
+    def fall_back(self, call: FastCall | None = None) -> None:
+        """Have :meth:`FastCall.serve` of ``call`` answer the request, in a task."""
+
+
 class FastPath(Protocol):
     """For messages with the same headers, or metadata."""
 
     def begin(self, message: Buffer, context: Context, caller: FastCaller) -> FastCall | None:
         """Send ``message`` on; None if the handler is to serve it."""
+
+
+class InlinePath(Protocol):
+    """For requests with the same headers, except the length, that may be answered in the callback that has
+    received them."""
+
+    def answer(self, message: Buffer) -> Any:
+        """The answer to ``message``; a ``FastCall`` whose ``serve`` has it; None if the handler is to serve
+        it. Never raises."""
+
+
+FindPath = Callable[[Any], FastPath | None]
+"""Returns the fast path of requests that repeat one, if the handler has one."""
+
+FindInline = Callable[[Any], InlinePath | None]
+"""The same of its inline path."""
 
 
 class SentWaiter(Protocol):
@@ -63,11 +90,12 @@ class SentWaiter(Protocol):
 class CallbackClient(Protocol):
     """A client that also sends without a task."""
 
-    def prepare(self, request: Any) -> Any:
-        """What :meth:`begin` needs to know of ``request`` besides its message. Raises as ``send``."""
+    def prepare(self, request: Any, size: int) -> Any:
+        """What :meth:`begin` needs to know of requests like ``request`` whose messages have ``size`` bytes;
+        the message of ``request`` itself is not read. Raises as ``send``."""
 
     def begin(self, prepared: Any, message: Buffer, deadline: float, waiter: SentWaiter) -> Any:
-        """Send a request now, on an open connection; its ``message`` has the size of the prepared one.
+        """Send a request now, on an open connection; its ``message`` has the prepared size.
         Returns a handle for :meth:`cancel`, None without such a connection. Raises as ``send``, with nothing
         sent."""
 

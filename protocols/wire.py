@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal, Protocol
 from interlingua.schemas import Context, ErrorCode, InferenceError
 
 Buffer = bytes | bytearray | memoryview
+_BUFFERS = bytes, bytearray, memoryview  # faster to test for
 Headers = Sequence[tuple[str, str]]
 
 REQUEST_ID = "x-request-id"
@@ -222,7 +223,7 @@ class GrpcAnswer:
     @property
     def plain(self) -> bool:
         """Whether the message is not compressed."""
-        return isinstance(self.message, Buffer)
+        return isinstance(self.message, _BUFFERS)
 
     @property
     def size(self) -> int:
@@ -282,6 +283,7 @@ class BrpcAnswer:
     text: str = ""
     headers: Headers = ()
     rest: ClassVar[None] = None
+    plain: ClassVar[bool] = True
 
     @property
     def size(self) -> int:

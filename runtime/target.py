@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from interlingua.runtime.models.warmup import WarmupSample
 from interlingua.runtime.repository.snapshot import Origin
 from interlingua.runtime.upstream.dropped_fields import DroppedFields
 from interlingua.runtime.upstream.fast_path import UpstreamFastPath
+from interlingua.runtime.upstream.translated import ReceivedMessage
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
@@ -129,7 +130,8 @@ class Target(Protocol):
     ``upstream`` is the upstream of a remote model. A local model has ``loaded`` versions and reasons why
     others ``failed``, both by number; the ``origin`` of its files; the models that it ``needs`` for its
     requests. ``reports_changes``: every change of its readiness calls :attr:`ServerHooks.changed`.
-    ``controlled``: clients may :meth:`load` and :meth:`unload` it upstream.
+    ``controlled``: clients may :meth:`load` and :meth:`unload` it upstream. ``version_names`` has the numbers
+    of loaded versions by other names, under which clients may request them.
     """
 
     name: str
@@ -141,6 +143,7 @@ class Target(Protocol):
     needs: tuple[str, ...] = ()
     reports_changes: bool = False
     controlled: bool = False
+    version_names: Mapping[str, str] = {}
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """Answer ``request``. The outputs are those requested (all for None), in the order of the
@@ -192,6 +195,10 @@ class Target(Protocol):
         :meth:`pass_through`."""
         return None
 
+    def translated_fast_path(self, received: ReceivedMessage) -> UpstreamFastPath | None:
+        """As :meth:`fast_path`, for messages that do not pass through. Raises as codecs."""
+        return None
+
     @property
     def stream_passthrough(self) -> StreamPassthrough[Any, Any, Any] | None:
         """As :attr:`passthrough`, for streams."""
@@ -204,7 +211,7 @@ class Target(Protocol):
         whether each is the last. Nothing if the message has to be decoded. Raises before the first answer
         alone; encodes a later failure."""
         return
-        yield
+        yield  # type: ignore[unreachable]
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """The model as it describes itself, for ``version`` or the one that the policy chooses.
@@ -281,3 +288,14 @@ class Target(Protocol):
     async def give_way(self, successor: Target) -> None:
         """As :meth:`close`, but versions that ``successor`` has taken over stay."""
         await self.close()
+
+
+def result_of(work: Coroutine[Any, Any, InferResponse]) -> InferResponse:
+    """The result of ``work``, a :meth:`Target.infer` that does not wait. Raises as it does."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        response: InferResponse = end.value
+        return response
+    work.close()
+    raise RuntimeError("a model has waited that answers at once")

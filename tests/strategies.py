@@ -3,14 +3,15 @@
 Every strategy takes what a dialect allows as an argument, so that one property covers all dialects: the first
 half takes datatypes and shapes, the second a ``Capability``, and honours every flag of it that is about content.
 Data is arbitrary bytes (NaN payloads, denormals, strings that are no text), except that a BOOL byte is
-0 or 1, as the IR demands.
+0 or 1, as the IR demands. Strategies that depend on nothing drawn are made once: Hypothesis validates each
+new one at its first draw, which costs more than the draw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from functools import partial
+from functools import cache
 
 import numpy as np
 from hypothesis import strategies as st
@@ -32,6 +33,7 @@ from interlingua.schemas import (
 ALL_DATATYPES = tuple(Datatype)
 
 
+@cache
 def names(max_size: int = 12) -> st.SearchStrategy[str]:
     """Names of tensors and models: any text that UTF-8 can carry, not empty, no NUL."""
     return st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=max_size)
@@ -39,9 +41,15 @@ def names(max_size: int = 12) -> st.SearchStrategy[str]:
 
 def datatypes(allowed: Collection[Datatype] = ALL_DATATYPES) -> st.SearchStrategy[Datatype]:
     """One of ``allowed``, in the order of the enumeration."""
+    return _one_of(frozenset(allowed))
+
+
+@cache
+def _one_of(allowed: frozenset[Datatype]) -> st.SearchStrategy[Datatype]:
     return st.sampled_from([datatype for datatype in Datatype if datatype in allowed])
 
 
+@cache
 def shapes(
     min_rank: int = 0, max_rank: int = 4, min_side: int = 0, max_side: int = 4
 ) -> st.SearchStrategy[tuple[int, ...]]:
@@ -105,8 +113,13 @@ def batches(
     draw: st.DrawFn, allowed: Collection[Datatype] = ALL_DATATYPES, limit: int = 4
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Inputs and outputs of a model with batches: their first dimension is the same, 1 to ``limit``."""
-    shape = shapes(max_rank=3).map((draw(st.integers(1, limit)),).__add__)
-    return draw(tensor_tuples(allowed, shape=shape)), draw(tensor_tuples(allowed, shape=shape))
+    some = _batched(frozenset(allowed), draw(st.integers(1, limit)))
+    return draw(some), draw(some)
+
+
+@cache
+def _batched(allowed: frozenset[Datatype], count: int) -> st.SearchStrategy[tuple[Tensor, ...]]:
+    return tensor_tuples(allowed, shape=shapes(max_rank=3).map((count,).__add__))
 
 
 # --- what a capability carries
@@ -153,14 +166,28 @@ def common(*capabilities: Capability) -> Capability:
 
 def carried(capability: Capability, **sizes: int) -> st.SearchStrategy[tuple[Tensor, ...]]:
     """Several tensors that ``capability`` carries; ``sizes`` as for :func:`tensor_tuples`."""
-    shape = shapes(min_rank=0 if capability.scalars else 1)
-    return tensor_tuples(_datatypes(capability), shape=shape, **sizes).map(partial(_plain, capability))
+    rank = 0 if capability.scalars else 1
+    return _carried(_datatypes(capability), rank, capability.text_only, capability.nan_payloads, **sizes)
+
+
+@cache
+def _carried(
+    allowed: frozenset[Datatype], min_rank: int, text_only: bool, nan_payloads: bool, **sizes: int
+) -> st.SearchStrategy[tuple[Tensor, ...]]:
+    some = tensor_tuples(allowed, shape=shapes(min_rank=min_rank), **sizes)
+    return some.map(lambda drawn: _plain(drawn, text_only, nan_payloads))
 
 
 def carried_batches(capability: Capability) -> st.SearchStrategy[tuple[tuple[Tensor, ...], ...]]:
     """As :func:`batches`, of tensors that ``capability`` carries."""
-    both = batches(_datatypes(capability))
-    return both.map(lambda sides: tuple(_plain(capability, side) for side in sides))
+    return _carried_batches(_datatypes(capability), capability.text_only, capability.nan_payloads)
+
+
+@cache
+def _carried_batches(
+    allowed: frozenset[Datatype], text_only: bool, nan_payloads: bool
+) -> st.SearchStrategy[tuple[tuple[Tensor, ...], ...]]:
+    return batches(allowed).map(lambda sides: tuple(_plain(side, text_only, nan_payloads) for side in sides))
 
 
 @st.composite
@@ -230,11 +257,11 @@ def _datatypes(capability: Capability) -> frozenset[Datatype]:
     return frozenset(filter(capability.carries, Datatype))
 
 
-def _plain(capability: Capability, drawn: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """``drawn`` with such contents as ``capability`` can tell apart."""
-    if capability.text_only:
+def _plain(drawn: tuple[Tensor, ...], text_only: bool, nan_payloads: bool) -> tuple[Tensor, ...]:
+    """``drawn`` with such contents as a capability with these flags can tell apart."""
+    if text_only:
         drawn = tuple(map(_with_text, drawn))
-    return drawn if capability.nan_payloads else tuple(map(_with_one_nan, drawn))
+    return drawn if nan_payloads else tuple(map(_with_one_nan, drawn))
 
 
 def _with_text(tensor: Tensor) -> Tensor:

@@ -19,7 +19,14 @@ OPTIONS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["interlin
 MODULES: list[str] = OPTIONS["modules"]
 
 
-def _own(function: ast.AsyncFunctionDef) -> Iterator[ast.AST]:
+def _waits_after_errors(statement: ast.Try) -> bool:
+    """See ``protocols.transport.closing``."""
+    after = statement.finalbody + [line for handler in statement.handlers for line in handler.body]
+    waiting = ast.Await | ast.AsyncFor | ast.AsyncWith
+    return any(isinstance(each, waiting) for line in after for each in ast.walk(line))
+
+
+def _own(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
     """The nodes of ``function`` without those of functions inside it."""
     rest: list[ast.AST] = list(function.body)
     while rest:
@@ -29,16 +36,39 @@ def _own(function: ast.AsyncFunctionDef) -> Iterator[ast.AST]:
             rest += ast.iter_child_nodes(node)
 
 
+def _in_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    if isinstance(node, ast.AsyncFunctionDef) and any(isinstance(each, ast.Yield) for each in _own(node)):
+        yield f"async generator {node.name}"
+    caught: dict[str, str] = {}
+    for each in _own(node):
+        if isinstance(each, ast.AsyncWith) or (isinstance(each, ast.Try) and _waits_after_errors(each)):
+            yield f"await after an error in {node.name}"
+        if isinstance(each, ast.ExceptHandler) and each.name and each.type:
+            errors = ast.unparse(each.type)
+            if caught.setdefault(each.name, errors) != errors:
+                yield f"one name for errors of two types in {node.name}"
+
+
+def _in_class(node: ast.ClassDef) -> Iterator[str]:
+    bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
+    if len([base for base in bases if base not in ("Protocol", "Generic")]) > 1:
+        yield f"class {node.name} with several bases"
+    if any(ast.unparse(each) == "runtime_checkable" for each in node.decorator_list):
+        yield f"class {node.name}, whose instances are checked by their members"
+    methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    for each in node.body:
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Name) and each.value.id in methods:
+            yield f"second name of {node.name}.{each.value.id}"
+
+
 def unable(source: str) -> list[str]:
-    """What mypyc refuses in ``source``, by name."""
-    found = []
+    """What mypyc refuses in ``source``, or compiles into an error, by name."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.AsyncFunctionDef) and any(isinstance(each, ast.Yield) for each in _own(node)):
-            found.append(f"async generator {node.name}")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found += _in_function(node)
         elif isinstance(node, ast.ClassDef):
-            bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
-            if len([base for base in bases if base not in ("Protocol", "Generic")]) > 1:
-                found.append(f"class {node.name} with several bases")
+            found += _in_class(node)
     return found
 
 
@@ -53,10 +83,45 @@ def test_a_module_has_nothing_that_mypyc_refuses(module: str) -> None:
 
 
 def test_what_mypyc_refuses_is_found() -> None:
-    source = (
-        "class C(A, B[int]):\n async def each(self):\n  if 1:\n   yield 1\n async def one(self): return 1"
-    )
-    assert unable(source) == ["class C with several bases", "async generator each"]
+    source = """
+@runtime_checkable
+class C(A, B[int]):
+    async def each(self):
+        if 1:
+            yield 1
+
+    async def one(self):
+        return 1
+
+    again = one
+
+    def two(self):
+        try:
+            pass
+        except OSError as error:
+            pass
+        except (ValueError, TypeError) as error:
+            pass
+
+    async def three(self):
+        try:
+            pass
+        finally:
+            await close()
+
+    async def four(self):
+        async with self:
+            pass
+"""
+    assert unable(source) == [
+        "class C with several bases",
+        "class C, whose instances are checked by their members",
+        "second name of C.one",
+        "async generator each",
+        "one name for errors of two types in two",
+        "await after an error in three",
+        "await after an error in four",
+    ]
 
 
 def test_the_command_states_the_build(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.descriptors import client_ceiling
 from interlingua.protocols.transport.load import ListenerLoad, Load
 from interlingua.runtime.models.response_cache import ResponseCache
+from interlingua.runtime.peers.handed_over import HandedOver
 from interlingua.runtime.peers.peers import Peers
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import (
@@ -310,7 +311,7 @@ def _service(config: Config, models: Models[KnownModels], routes: Sequence[Route
 
 
 def router_of(
-    config: Config, catalog: KnownModels, routes: Sequence[Route], peers: Peers | None = None
+    config: Config, catalog: KnownModels, routes: Sequence[Route], peers: Peers | HandedOver | None = None
 ) -> Router:
     upstream_bindings = {
         name: binding_of(config.upstreams[model.upstream])

@@ -8,6 +8,7 @@ from functools import partial
 from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.clients import client_of
 from interlingua.protocols.transport.reach import unreachable
 from interlingua.protocols.transport.resolve import is_name, resolve
@@ -124,11 +125,13 @@ def _member(url: str, options: UpstreamOptions, tls: TlsContext | None, at: str 
     place = parse_url(url, options.transport)
     client = client_of(options.transport, options.engine)(
         place,
-        connect_timeout_secs=options.connect_timeout_secs,
-        max_response_bytes=options.max_response_bytes,
-        limits=decoding_limits(options),
-        at=at,
-        tls=tls,
+        ClientOptions(
+            connect_timeout_secs=options.connect_timeout_secs,
+            max_response_bytes=options.max_response_bytes,
+            limits=decoding_limits(options),
+            at=at,
+            tls=tls,
+        ),
     )
     reach = partial(unreachable, place.address, options.connect_timeout_secs, tls, at)
     return Member(client, f"{url} ({at})" if at else url, options.eject_after_failures, reach)

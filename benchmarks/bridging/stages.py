@@ -58,7 +58,7 @@ _ANSWERS = re.compile(r"writer|answer|write|send|finish|flush", re.IGNORECASE)
 def stage_of(stack: Sequence[str]) -> str:
     """The stage of a stack of ``module:function``, innermost first."""
     encodes = False
-    dialect = False
+    dialect = spliced = False
     for frame in stack:
         if _DIALECT.match(frame):
             dialect = True
@@ -67,6 +67,12 @@ def stage_of(stack: Sequence[str]) -> str:
             if frame.startswith("interlingua.runtime.upstream"):
                 return "encode" if encodes else "decode answer"
             return "encode answer" if encodes else "decode"
+        elif frame.startswith("interlingua.runtime.upstream.translated"):
+            return "encode answer" if spliced else "decode answer"
+        elif frame == "interlingua.protocols.splice:Splice.of":
+            spliced = True
+        elif spliced and frame.startswith("interlingua.runtime.upstream.fast_path"):
+            return "encode"
         elif _CLIENT.match(frame):
             return "read answer" if _RECEIVES.search(frame.partition(":")[2]) else "write"
         elif _SERVER.search(frame):

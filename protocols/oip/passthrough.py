@@ -218,8 +218,13 @@ def _repeats(opened: Opened[GrpcAnswer], call: GrpcRequest) -> Repeats | None:
     return Repeats(len(request.message), found.pieces)
 
 
+def _without_contents(opened: Opened[GrpcAnswer]) -> Opened[GrpcAnswer]:
+    head, _, _, *rest = opened.message
+    return replace(opened, message=(head, (), None, *rest))
+
+
 PASSTHROUGH: Passthrough[GrpcRequest, GrpcAnswer, GrpcAnswer] = Passthrough(
-    _heads, _call, _answer, repeats=_repeats
+    _heads, _call, _answer, repeats=_repeats, without_contents=_without_contents
 )
 
 

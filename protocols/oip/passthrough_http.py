@@ -125,7 +125,15 @@ def _answer(
     opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpReply
 ) -> tuple[HttpAnswer, str] | InferResponse | None:
     if reply.status == 200:
-        found: _Answer | None = _read(_response, reply.headers, reply.body, reply.rest)
+        headers, body, rest = reply.headers, reply.body, reply.rest
+        found: _Answer | None = None
+        # _read, inlined
+        given = headers.get(_LENGTH)
+        if given and len(given) <= _DIGITS and (length := _length(given)):
+            found = _response(body[:length] if type(body) is bytes else bytes(body[:length]))
+            size = len(body) - length if rest is None else len(body) - length + rest.length
+            if found is not None and found.size != size:
+                found = None
         asked: _Request = opened.argument
         # an answer without data has another form
         if found is not None and found.size and _has_outputs(found, asked, names):
@@ -274,13 +282,17 @@ def _is_flag(parameters: Any, key: str) -> bool:
 
 def _repeats(opened: Opened[HttpAnswer], call: HttpCall) -> Repeats | None:
     body, length = opened.message.body, opened.argument.length
-    if type(body) is not bytes or call.rest is not None or call.parts != [body]:
+    if call.rest is not None or len(call.parts) != 1 or call.parts[0] is not body:
         return None
-    return Repeats(len(body), ((0, length, body[:length]),))
+    return Repeats(len(body), ((0, length, bytes(body[:length])),))
+
+
+def _without_contents(opened: Opened[HttpAnswer]) -> Opened[HttpAnswer]:
+    return replace(opened, message=None)
 
 
 PASSTHROUGH: Passthrough[HttpCall, HttpAnswer, HttpReply] = Passthrough(
-    _heads, _call, _answer, repeats=_repeats
+    _heads, _call, _answer, repeats=_repeats, without_contents=_without_contents
 )
 
 INFER_CALL = replace(client_http.INFER_CALL, passthrough=PASSTHROUGH)

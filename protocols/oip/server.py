@@ -91,7 +91,9 @@ def http_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
             )
         ),
         *(
-            HttpEndpoint("POST", f"/v2/models/{path}/infer", infer, http_fail, timed=True, prefix=prefix)
+            HttpEndpoint(
+                "POST", f"/v2/models/{path}/infer", infer, http_fail, True, prefix=prefix, repeatable=True
+            )
             for path in ("{model}", "{model}/versions/{version}")
         ),
         *generate_endpoints(nonfinite),

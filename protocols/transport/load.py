@@ -250,6 +250,13 @@ class BodyLoad:
         total.body_bytes += more
         return None
 
+    def fits(self, size: int) -> bool:
+        """Whether :meth:`grow` to ``size`` bytes, the first of this request, would be accepted."""
+        load, total, others = self._load, self._load.total, self._others
+        return (load.body_bytes <= others or load.body_bytes + size <= load.max_bytes) and (
+            total.body_bytes <= others or total.body_bytes + size <= total.max_bytes
+        )
+
     def release(self) -> None:
         """They are here no longer."""
         self._load.body_bytes -= self.size

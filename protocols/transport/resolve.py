@@ -32,11 +32,15 @@ def is_unknown(error: OSError) -> bool:
 
 
 def is_of_this_machine(address: str) -> bool:
-    """Whether the numeric ``address`` is one of an interface of this machine: a socket can be bound to it."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    """Whether the numeric ``address`` is one of an interface of this machine: packets to it come from it.
+    With ``ip_nonlocal_bind``, a socket can be bound to addresses of other machines, too."""
+    host = ipaddress.ip_address(address.partition("%")[0])
+    if host.is_loopback:
+        return True
+    family = socket.AF_INET6 if host.version == 6 else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         try:
-            sock.bind((address, 0))
+            sock.connect((address, 9))  # sends nothing
         except OSError:
             return False
-        return True
+        return ipaddress.ip_address(str(sock.getsockname()[0]).partition("%")[0]) == host

@@ -2,8 +2,9 @@
 
 libuv receives up to 32 times in a row from one socket, and any number of sockets may be readable in one turn
 of the event loop. A connection therefore handles a bounded part of its input at once: so many frames or
-chunks, so many bytes. With more it waits, its socket paused, and a few of the connections that wait go on in
-each turn of the loop: however many there are, the others are served in between.
+chunks, so many bytes. With more it waits, its socket paused, and one of the connections that wait goes on in
+each turn of the loop: however many there are, others are served in between. So are other threads: the lock of
+Python's interpreter is not fair, and an event loop that frees it only for moments keeps them waiting.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from time import monotonic, sleep
 from weakref import WeakKeyDictionary
 
 TURN_FRAMES = 256
-"""How many frames or chunks a connection handles at once: 0.2 to 0.5 ms."""
+"""How many frames a connection handles at once: 0.2 to 0.5 ms."""
+
+TURN_CHUNKS = 128
+"""How many chunks: 0.2 ms."""
 
 TURN_REQUESTS = 8
 """How many requests that consist of one frame it begins at once."""
@@ -34,8 +39,10 @@ would take a second."""
 COUNTED_BYTES = 1 << 14
 """What arrives at once counts only above this size."""
 
-_TURN_CONNECTIONS = 2
-"""How many waiting connections go on in one turn of the event loop."""
+_YIELD_EVERY_SECS, _YIELD_SECS = 0.01, 0.00005
+"""How often an event loop with more than it can handle sleeps, and for how long: another thread gets the
+processor and the interpreter's lock, which it would rarely get from a loop that frees the lock for
+microseconds, whatever the switch interval. It costs 1 % of the time."""
 
 
 class LoopTurns:
@@ -45,11 +52,18 @@ class LoopTurns:
         self._loop = loop
         self._waiting: deque[Callable[[], None]] = deque()
         self._scheduled = False
+        self._yielded = 0.0
 
     @property
     def waiting(self) -> int:
         """How many connections wait."""
         return len(self._waiting)
+
+    def yield_to_threads(self) -> None:
+        """Let other threads run, now and then."""
+        if (now := monotonic()) - self._yielded >= _YIELD_EVERY_SECS:
+            self._yielded = now
+            sleep(_YIELD_SECS)
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call ``go_on`` in one of the next turns of the loop, when those before it have been called."""
@@ -63,9 +77,9 @@ class LoopTurns:
 
     def _run(self) -> None:
         self._scheduled = False
+        self.yield_to_threads()
         try:
-            for _ in range(min(_TURN_CONNECTIONS, len(self._waiting))):
-                self._waiting.popleft()()
+            self._waiting.popleft()()
         finally:
             self._schedule()
 
@@ -109,7 +123,7 @@ class Turn:
     def received(self, count: int) -> None:
         """``count`` bytes have arrived, which end the turn if they are enough."""
         self._received += count
-        if self._received >= (RECEIVE_BYTES if self.contended else TURN_BYTES):
+        if self._received >= RECEIVE_BYTES and (self._received >= TURN_BYTES or self.contended):
             self._received = 0
             self.end()
 

@@ -9,13 +9,16 @@ own loop has one for each piece, and copies what the socket does not take.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakKeyDictionary
 
 from interlingua.protocols.wire import Buffer
 
 JOINED_BYTES = 1 << 16
 """Up to this size, copying pieces into one costs less than a gathering write."""
+
+WRITTEN_BYTES = 1 << 21
+"""How much is written at once: while a fast client reads, one write goes on, and everyone else waits."""
 
 _SLICE_BYTES = 1 << 16
 """How much is written over TLS at once: OpenSSL encrypts it into a buffer that grows by copying, and
@@ -45,6 +48,23 @@ def write_pieces(transport: asyncio.WriteTransport, pieces: Sequence[Buffer], si
     # asyncio's writelines joins before Python 3.12, and forgets to pause before 3.12.9 and 3.13.2
     for piece in pieces:
         transport.write(piece)
+
+
+def batches(pieces: Sequence[Buffer]) -> Iterator[tuple[list[Buffer], int]]:
+    """``pieces`` of bytes in batches of up to ``WRITTEN_BYTES``, each with its size."""
+    batch: list[Buffer] = []
+    size = 0
+    for piece in pieces:
+        whole = memoryview(piece)
+        while size + len(whole) >= WRITTEN_BYTES:
+            fits = WRITTEN_BYTES - size
+            yield [*batch, whole[:fits]], WRITTEN_BYTES
+            batch, size, whole = [], 0, whole[fits:]
+        if whole:
+            batch.append(whole)
+            size += len(whole)
+    if batch:
+        yield batch, size
 
 
 def _write_slices(transport: asyncio.WriteTransport, pieces: Sequence[Buffer]) -> None:

@@ -224,5 +224,5 @@ def control_call(kind: str) -> Call:
     return UpstreamCall(encode, lambda form, reply: succeeded(reply))
 
 
-INFER_CALL: Call = UpstreamCall(_encode_infer, decode_infer)
+INFER_CALL: Call = UpstreamCall(_encode_infer, decode_infer, alike={STATUS.lower(): _SUCCESS})
 INDEX_CALL: Call = UpstreamCall(_get("/api/repository/index"), _decode_index)

@@ -191,6 +191,12 @@ def _encoded(form: TrtisHttpReplyForm, response: InferResponse) -> HttpAnswer:
     return HttpAnswer(200, headers, parts)
 
 
+def numbered(headers: Headers, context: Context) -> Headers:
+    """See ``Action``."""
+    (response, _, binary) = headers
+    return response, (STATUS, success_text(context)), binary
+
+
 def success_text(context: Context) -> str:
     """The status of a success, cached up to the request number at its end."""
     text = _remembered_success(context.server_id)

@@ -24,6 +24,7 @@ from interlingua.protocols.trtis.codec_http import (
     TrtisHttpReplyForm,
     decode_request,
     encode_response,
+    numbered,
     query_format,
     read_header,
 )
@@ -113,7 +114,9 @@ def _decode_infer(
     return decode_request(request, header, opened.model, opened.version, signature)
 
 
-_INFER: Action[HttpAnswer] = Action(Operation.INFER, encode_response, _decode_infer, passthrough=PASSTHROUGH)
+_INFER: Action[HttpAnswer] = Action(
+    Operation.INFER, encode_response, _decode_infer, passthrough=PASSTHROUGH, numbered=numbered
+)
 
 
 # --- all that is not inference
@@ -200,8 +203,10 @@ _PLAIN: tuple[tuple[str, Operation, Any, tuple[str, ...]], ...] = (
 )
 
 HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
-    HttpEndpoint("POST", "/api/infer/{model}", _open_infer, _fail_infer, prefix=prefix),
-    HttpEndpoint("POST", "/api/infer/{model}/{version}", _open_infer, _fail_infer, prefix=prefix),
+    HttpEndpoint("POST", "/api/infer/{model}", _open_infer, _fail_infer, prefix=prefix, repeatable=True),
+    HttpEndpoint(
+        "POST", "/api/infer/{model}/{version}", _open_infer, _fail_infer, prefix=prefix, repeatable=True
+    ),
     *(
         HttpEndpoint(method, f"/api/{path}", partial(_open, Action(operation, encode)), fail)
         for method, operation, encode, paths in _PLAIN

@@ -104,6 +104,7 @@ class Hub:
                     {number: version.readiness() for number, version in model.loaded.items()},
                     dict(model.failed),
                     bool(model.needs),
+                    model.version_names,
                 )
                 for name, model in models.items()
             },

@@ -75,7 +75,7 @@ class RuntimeModel(Target):
         if not version:
             return versions[max(versions, key=int)]
         try:
-            number = version_number(version)
+            number = self.served.names.get(version) or version_number(version)
         except InferenceError as error:
             return Readiness(False, error.message)
         if number in versions:

@@ -12,12 +12,13 @@ from interlingua.schemas import Readiness
 class ServedModel:
     """A model that is served. ``instance`` differs between two models of one name, one loaded after the
     other. ``versions`` are the loaded ones with their readiness, ``failed`` others with the reasons.
-    ``composite``: it calls other models."""
+    ``composite``: it calls other models. ``names`` are those of versions, with their numbers."""
 
     instance: int
     versions: Mapping[str, Readiness]
     failed: Mapping[str, str]
     composite: bool
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,8 @@ UNLOADED = "unloaded"
 class LocalModel(Target):
     """``versions`` are ready, at least one; ``failed`` are the reasons of versions of the version policy that
     could not be loaded. ``config`` is the serialized ``inference.ModelConfig``; ``samples`` are what
-    :meth:`warm_up` runs. With ``caches`` it uses the server's response cache, if there is one. Not bound to
-    an event loop until the first request."""
+    :meth:`warm_up` runs. With ``caches`` it uses the server's response cache, if there is one.
+    ``version_names`` is as in ``Target``. Not bound to an event loop until the first request."""
 
     passthrough = None
     reports_changes = True
@@ -67,6 +67,7 @@ class LocalModel(Target):
         needs: Sequence[str] = (),
         caches: bool = False,
         samples: Sequence[WarmupSample] = (),
+        version_names: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.origin = origin
@@ -81,6 +82,7 @@ class LocalModel(Target):
         self._parameters = parameters or {}
         self._config = config
         self._samples = samples
+        self.version_names = version_names or {}
         self._caches = caches
         self._cache: ResponseCache | None = None
         self._closing = False
@@ -113,6 +115,7 @@ class LocalModel(Target):
                 f"model '{self.name}' answers in a stream: a request for one answer "
                 "doesn't support models with decoupled transaction policy"
             )
+        ran = request.version if request.version in self.version_names else version.number
         size = batch_size(request, version.signature)
         statistics = None if request.context.copied else version.statistics
         began = time.monotonic_ns()
@@ -128,9 +131,7 @@ class LocalModel(Target):
                 key = key_of(version.scope, request, outputs)
                 if (known := cache.get(key, ready)) is not None:
                     count_hit(statistics, size, began, ready)
-                    return InferResponse(
-                        self.name, known.outputs, version.number, request.id, known.parameters
-                    )
+                    return InferResponse(self.name, known.outputs, ran, request.id, known.parameters)
                 looked_up = time.monotonic_ns()
             answer = await version.answer(request, outputs)
         except (InferenceError, asyncio.CancelledError) as end:
@@ -149,7 +150,7 @@ class LocalModel(Target):
             cache.put(key, version.scope, answer.outputs, answer.parameters)
             if statistics is not None:
                 statistics.cache_miss.add(looked_up - ready + time.monotonic_ns() - stored)
-        return InferResponse(self.name, answer.outputs, version.number, request.id, answer.parameters)
+        return InferResponse(self.name, answer.outputs, ran, request.id, answer.parameters)
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """The responses of a decoupled model, or the one of :meth:`infer`. A response with an error is not
@@ -215,8 +216,9 @@ class LocalModel(Target):
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         signature = self.version(version).signature
+        versions = (*self.loaded, *((version,) if version in self.version_names else ()))
         return ModelMetadata(
-            self.name, signature, tuple(self.loaded), self._platform, self._description, self._parameters
+            self.name, signature, versions, self._platform, self._description, self._parameters
         )
 
     async def status(self) -> ModelStatus:
@@ -308,7 +310,7 @@ class LocalModel(Target):
 
     def _version_by_number(self, requested: str) -> Version:
         """The version under another spelling of its number, such as ``01``."""
-        number = version_number(requested)
+        number = self.version_names.get(requested) or version_number(requested)
         if number in self.loaded:
             return self.loaded[number]
         unknown = f"Request for unknown model: '{self.name}' version {number}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 
 from interlingua.runtime.models.only_answer import only_answer
 from interlingua.runtime.models.turns import Turns
@@ -19,7 +19,6 @@ from interlingua.schemas import (
     ModelStatus,
     Operation,
     Readiness,
-    Sequence,
     Signature,
 )
 
@@ -41,7 +40,7 @@ class PeerModel(Target):
         other: concurrent ones could overtake each other."""
         if request.answers == "only" and await self._local.decoupled(request.version):
             return await only_answer(self.stream(request), self.name)
-        async with self._turns.of(_sequence(request).id):
+        async with self._turn(request):
             return await self._infer(request)
 
     async def _infer(self, request: InferRequest) -> InferResponse:
@@ -66,7 +65,7 @@ class PeerModel(Target):
         translated = narrowed(self._names.to_upstream(request, self.name))
         final = False
         async with AsyncExitStack() as turn:
-            await turn.enter_async_context(self._turns.of(_sequence(request).id))
+            await turn.enter_async_context(self._turn(request))
             answers = self._upstream.stream(translated, signature, request.context)
             async with aclosing(answers):
                 async for answer in answers:
@@ -96,6 +95,10 @@ class PeerModel(Target):
     async def close(self) -> None:
         """Nothing of its own to close."""
 
+    def _turn(self, request: InferRequest) -> AbstractAsyncContextManager[None]:
+        assert request.sequence is not None, "only sequences have owners"  # noqa: S101
+        return self._turns.of(request.sequence.id, self.name, request.context)
+
     def _own(self, answer: InferResponse, request: InferRequest, signature: Signature) -> InferResponse:
         requested = request.outputs
         if requested is not None:
@@ -105,8 +108,3 @@ class PeerModel(Target):
         answer.outputs = self._names.chosen(answer.outputs, requested, signature)
         answer.model, answer.id = self.name, request.id
         return answer
-
-
-def _sequence(request: InferRequest) -> Sequence:
-    assert request.sequence is not None, "only sequences have owners"  # noqa: S101
-    return request.sequence

@@ -1,4 +1,4 @@
-"""The daemon that owns each sequence: rendezvous hashing over the current list of peers.
+"""The daemon that owns each sequence by the current list of peers, and when that is certain.
 
 Contract: the owner follows from the correlation id and the list alone, so that daemons with one list agree
 without a message. Every daemon has to learn of a change of the list within half of ``settle_secs``. Then no
@@ -14,12 +14,10 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from interlingua.runtime.upstream.pool.homes import Homes, Key, Publish, rank
+from interlingua.runtime.peers.rendezvous import Rendezvous
+from interlingua.runtime.upstream.pool.homes import Homes, Key, Publish
 from interlingua.runtime.upstream.pool.member import Member
 from interlingua.schemas import unavailable
-
-_KEPT = 65536
-"""A limit on remembered owners, because clients choose the ids."""
 
 Identity = int | str
 """A correlation id."""
@@ -31,33 +29,30 @@ _log = logging.getLogger(__name__)
 
 
 class Owners(Homes):
-    """``is_here``: whether a peer is this daemon. ``settle_secs`` is None for a list that never changes.
-    ``lose`` is called when sequences here may have another owner."""
+    """``is_here``: whether a peer is this daemon; ``here`` are those that are, of which one is usual.
+    ``settle_secs`` is None for a list that never changes. ``lose`` is called when sequences here may have
+    another owner."""
 
     def __init__(self, settle_secs: float | None, is_here: Callable[[Member], bool]) -> None:
         super().__init__()
-        self.here: Member | None = None
+        self.here: tuple[Member, ...] = ()
         self.lose: Callable[[IsLost], object] | None = None
         self._is_here = is_here
         self._settle_secs = settle_secs
-        self._members: Sequence[Member] = ()
-        self._owners: dict[Identity, Member] = {}
+        self._list = Rendezvous(())
         self._confirmed = -math.inf
         self._settled = math.inf
-        self._before: list[tuple[float, Sequence[Member]]] = []
+        self._begun = False
+        self._before: list[tuple[float, Rendezvous]] = []
         """Earlier lists, each with the time until which sequences that had another owner by it wait."""
 
     def owner(self, identity: Identity) -> Member:
         """Raises UNAVAILABLE if there is none, and while it is not certain."""
-        owner = self._owners.get(identity)
-        if owner is None:
-            if not self._members:
-                raise unavailable("the list of peers is empty")
-            if len(self._owners) >= _KEPT:
-                self._owners.clear()
-            owner = self._owners[identity] = min(self._members, key=rank(identity))
+        if not self._list.members:
+            raise unavailable("the list of peers is empty")
+        owner = self._list.owner(identity)
         if self._settle_secs is not None:
-            self._check(identity, owner, time.monotonic())
+            self._check(identity, owner)
         return owner
 
     @property
@@ -66,6 +61,14 @@ class Owners(Homes):
         if self._settle_secs is None:
             return ""
         return self._doubt(self._settle_secs, time.monotonic())
+
+    @property
+    def starting(self) -> str:
+        """Why no owner has been certain yet; empty if they were. All daemons have one DNS or file: they serve
+        requests without a sequence while it is out of order."""
+        doubt = "" if self._begun else self.doubt
+        self._begun = not doubt
+        return doubt
 
     @property
     def settled(self) -> bool:
@@ -82,32 +85,41 @@ class Owners(Homes):
             return f"the peers settle for another {self._settled - now:.1f} s"
         return ""
 
-    def _check(self, identity: Identity, owner: Member, now: float) -> None:
-        assert self._settle_secs is not None, "the list changes"  # noqa: S101
-        if doubt := self._doubt(self._settle_secs, now):
+    def _check(self, identity: Identity, owner: Member) -> None:
+        """Raises UNAVAILABLE while ``owner`` is not certain."""
+        if doubt := self.doubt:
             raise unavailable(doubt)
-        for until, members in self._before:
-            if now < until and min(members, key=rank(identity)).url != owner.url:
+        now = time.monotonic()
+        for until, before in self._before:
+            if now < until and before.owner(identity).url != owner.url:
                 raise unavailable(
                     f"sequence '{identity}' moves to another daemon, for another {until - now:.1f} s"
                 )
 
     def changed(self, members: Sequence[Member]) -> None:
         """The list is ``members`` from now on."""
-        before, self._members = self._members, tuple(members)
-        self._owners.clear()
-        self.here = next(filter(self._is_here, members), None)
+        before, self._list = self._list, Rendezvous(members)
+        was_here, self.here = self.here, tuple(filter(self._is_here, members))
         if self._settle_secs is not None:
             now = time.monotonic()
             recent = [each for each in self._before if each[0] > now]
-            self._before = [*recent, (now + self._settle_secs, before)] if before else recent
+            self._before = [*recent, (now + self._settle_secs, before)] if before.members else recent
         if self.lose is not None:
-            self.lose(self._is_lost)
-        own = "" if self.here is None else self.here.url
-        _log.info("peers changed", extra={"facts": {"peers": len(members), "here": own}})
+            # requests on their way when the list before came may have begun sequences of others here
+            self.lose(
+                lambda identity: (
+                    _is_lost(identity, self._list, self.here) or _is_lost(identity, before, was_here)
+                )
+            )
+        self._log_list()
 
     def confirm(self, when: float) -> None:
         """The list was right at the ``time.monotonic()`` ``when``."""
+        if not self.here:
+            # the address of a name may be known by now
+            self.here = tuple(filter(self._is_here, self._list.members))
+            if self.here:
+                self._log_list()
         if self._settle_secs is not None and when - self._confirmed > self._settle_secs:
             if self._confirmed > -math.inf:
                 _log.warning("peers known again", extra={"facts": {"secs": round(when - self._confirmed, 1)}})
@@ -116,14 +128,17 @@ class Owners(Homes):
             if self.lose is not None:
                 self.lose(lambda _: True)
         self._confirmed = when
+        self._begun = self._begun or not self.doubt
 
-    def _is_lost(self, identity: Identity) -> bool:
-        return self.here is None or min(self._members, key=rank(identity)) is not self.here
+    def _log_list(self) -> None:
+        here = ",".join(member.url for member in self.here)
+        _log.info("peers changed", extra={"facts": {"peers": len(self._list.members), "here": here}})
 
     # --- as the pool of the peers has it: nothing is remembered of a sequence
 
     def first(self, identity: Identity, members: Sequence[Member]) -> list[Member]:
-        return [min(members, key=rank(identity))] if members else []
+        """See ``Homes``; ``members`` are those of the list."""
+        return [self._list.owner(identity)] if members else []
 
     def find(self, key: Key, members: Sequence[Member]) -> Member | None:
         return next(iter(self.first(key[1], members)), None)
@@ -136,3 +151,8 @@ class Owners(Homes):
 
     def share(self, publish: Publish) -> None:
         """Each process has the list."""
+
+
+def _is_lost(identity: Identity, members: Rendezvous, here: Sequence[Member]) -> bool:
+    """Whether ``identity`` has another owner among ``members`` than this daemon."""
+    return not here or members.owner(identity) not in here

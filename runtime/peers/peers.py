@@ -26,10 +26,15 @@ class Peers:
         self.counts = dict.fromkeys(("local", "forwarded", "received", "refused"), 0)
         self._turns = Turns()
 
-    async def start(self) -> None:
-        """Follow the list of peers from now on."""
+    async def start(self, *, forwards: bool = True) -> None:
+        """Follow the list of peers from now on, and probe them if this process ``forwards`` requests."""
         upstream = self.upstream
-        await upstream.pool.watch(upstream.name, upstream.probe)
+        await upstream.pool.watch(upstream.name, upstream.probe if forwards else None)
+
+    @property
+    def starting(self) -> str:
+        """See ``Owners``."""
+        return self.owners.starting
 
     def target(self, local: Target, request: InferRequest, forwarded: bool) -> Target:
         """The target of ``request``, of a sequence, to the model ``local``: that itself or the same model at
@@ -38,7 +43,7 @@ class Peers:
         assert request.sequence is not None, "only sequences have owners"  # noqa: S101
         identity = request.sequence.id
         owner = self._owner(identity)
-        if owner is self.owners.here:
+        if owner in self.owners.here:
             if forwarded:
                 widen(request)
             self.counts["received" if forwarded else "local"] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from math import inf
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from interlingua.runtime.ring.records import (
     STREAM,
     TAKEN,
 )
-from interlingua.runtime.target import Target
+from interlingua.runtime.target import Target, result_of
 from interlingua.schemas import CancelToken, ErrorCode, InferenceError, InferRequest, InferResponse
 
 Calls = Mapping[str, Callable[..., Awaitable[object]]]
@@ -129,7 +129,7 @@ class RuntimeServer:
             if not target.infers_at_once(request):
                 self._start(number, RuntimeServer._infer, request)
                 return
-            response = _result(target.infer(request))
+            response = result_of(target.infer(request))
             self._send(ANSWER, number, request, response)
         except Exception as error:
             self._fail(number, error)
@@ -203,14 +203,3 @@ class RuntimeServer:
             each.cancel.cancel()
             each.task.cancel()
         await asyncio.gather(*(each.task for each in running), return_exceptions=True)
-
-
-def _result(work: Coroutine[Any, Any, InferResponse]) -> InferResponse:
-    """The result of ``work``, which does not wait. Raises as ``work`` does."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        response: InferResponse = end.value
-        return response
-    work.close()
-    raise RuntimeError("a model has waited that answers at once")

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from interlingua.protocols.dialect import Repeats
-from interlingua.protocols.wire import Buffer
+from interlingua.protocols.splice import Splice
+from interlingua.protocols.wire import Buffer, Headers
 from interlingua.runtime.upstream.counts import UpstreamCounts
 from interlingua.runtime.upstream.pool import Member
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
@@ -26,11 +27,12 @@ from interlingua.schemas import Context
 class SentCall:
     """A ``SentWaiter`` of a call that ``member`` was sent on ``path``; its client knows it by ``handle``. The
     request that takes it over gets the outcome from :meth:`send`, as from a client, once it has ``taken``
-    the call. ``began`` is a ``time.monotonic_ns()``."""
+    the call. ``began`` is a ``time.monotonic_ns()``, as is when its message was ``translated``, if it was."""
 
-    __slots__ = ("_future", "_outcome", "began", "handle", "member", "path", "taken")
+    __slots__ = ("_future", "_outcome", "began", "handle", "member", "path", "taken", "translated")
 
     member: Member
+    translated: int
     handle: Any
 
     def __init__(self, path: UpstreamFastPath) -> None:
@@ -39,6 +41,11 @@ class SentCall:
         self.taken = False
         self._future: asyncio.Future[None] | None = None
         self._outcome: Any = None
+
+    @property
+    def translates(self) -> bool:
+        """Whether it is the first attempt of a request that is decoded."""
+        return not self.taken and self.path.splice is not None
 
     def done(self) -> bool:
         """See ``SentWaiter``."""
@@ -75,14 +82,20 @@ class SentCall:
         if not self.taken:
             self.taken = True
             self.cancel()
+            rest = getattr(self._outcome, "rest", None)  # an error has none
+            if rest is not None:
+                rest.close()
             self.member.end(False)
 
 
 @dataclass(slots=True, eq=False)
 class UpstreamFastPath:
     """Sends messages that repeat one that fits ``known``, the signature of ``version``: ``repeats`` is what
-    they repeat, ``call`` a call with its headers, ``read`` reads a reply as ``Passthrough.answer``.
-    ``target`` is the model, ``batch_size`` the batch elements of a message."""
+    they repeat, ``call`` a call without its message, ``sent_size`` the
+    size in bytes of every message that is sent, ``read`` reads a reply as ``Passthrough.answer``.
+    ``target`` is the model, ``batch_size`` the batch elements of a message. A message to a server of another
+    dialect is translated by ``splice``; one that passes has none. ``numbered`` is that of the caller's
+    action. No message is sent here once it is known to be ``unfit`` for their answers."""
 
     target: Any
     upstream: Upstream
@@ -92,37 +105,47 @@ class UpstreamFastPath:
     version: str
     repeats: Repeats
     call: Any
+    sent_size: int
     read: Callable[[Any], Any]
     batch_size: int
-    _client: Any = None
-    _prepared: Any = None
+    splice: Splice | None = None
+    numbered: Callable[[Headers, Context], Headers] | None = None
+    unfit: bool = False
+    _prepared: dict[Any, Any] = field(default_factory=dict)
 
     def begin(self, message: Buffer, context: Context, sent: SentCall) -> bool:
         """Send ``message``, which repeats, for a request with ``context``. False if its usual path might not,
         or might wait. Raises as a client."""
-        if self.signatures.known(self.version) is not self.known:
+        if self.unfit or self.signatures.known(self.version) is not self.known:
             return False
         upstream = self.upstream
         pool = upstream.pool
-        members, turn = pool.members, pool.turn
-        if len(members) == 1:
-            member: Member | None = members[0]
-        else:
-            member = None if pool.differ else pool.choose(())
-        if member is None or member.open:
-            pool.turn = turn
+        count, turn = len(pool.members), pool.turn
+        member = pool.members[0] if count == 1 else pool.choose(())
+        if member is None:
             return False
-        client = member.client
-        if client is not self._client:
-            self._client, self._prepared = client, client.prepare(self.call)
-        deadline = sent.began / 1e9 + upstream.timeout
-        if context.deadline is not None and context.deadline < deadline:
-            deadline = context.deadline
-        handle = client.begin(self._prepared, message, deadline, sent)
+        handle = None
+        if not member.open:
+            if self.splice is not None:
+                message = self.splice.of(message)
+                sent.translated = time.monotonic_ns()
+            deadline = sent.began / 1e9 + upstream.timeout
+            if context.deadline is not None and context.deadline < deadline:
+                deadline = context.deadline
+            prepared = self._prepared.get(member.client) or self._prepare(member.client)
+            handle = member.client.begin(prepared, message, deadline, sent)
         if handle is None:
-            pool.turn = turn  # the usual path makes the same choice, and connects
+            if count > 1:
+                pool.undo(turn)  # the usual path makes the same choice, and connects
             return False
         sent.member, sent.handle = member, handle
         member.running += 1
         member.requests += 1
         return True
+
+    def _prepare(self, client: Any) -> Any:
+        """What ``client`` needs to know of the calls; each has its own host. Raises as a client."""
+        if len(self._prepared) >= len(self.upstream.pool.members):  # servers have left
+            self._prepared.clear()
+        found = self._prepared[client] = client.prepare(self.call, self.sent_size)
+        return found

@@ -28,6 +28,7 @@ from interlingua.runtime.upstream.names import UpstreamNames
 from interlingua.runtime.upstream.passing import UpstreamPassing
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
+from interlingua.runtime.upstream.translated import ReceivedMessage, UpstreamTranslation
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
@@ -111,6 +112,9 @@ class UpstreamModel(Target):
             self._count_end,
             self._streams,
         )
+        self._translation = UpstreamTranslation(
+            remote_model, upstream, self._names, self._signatures, self._counts, strict_signature
+        )
 
     @property
     def unloaded(self) -> bool:
@@ -138,16 +142,21 @@ class UpstreamModel(Target):
     async def _infer_in_turn(self, request: InferRequest) -> InferResponse:
         if request.sequence is None:
             return await self._infer(request)
-        async with self._turns.of(request.sequence.id):
+        async with self._turns.of(request.sequence.id, self.name, request.context):
             return await self._infer(request)
 
     async def _infer(self, request: InferRequest, known: KnownSignature | None = None) -> InferResponse:
-        known = known or await self._fitting(request)
+        call = request.context.sent
+        if call is not None and call.translates:
+            known = call.path.known  # with which it was sent
+        else:
+            known, call = known or await self._fitting(request), None
         ours = known.ours
-        began = sent = time.monotonic_ns()
+        began = sent = time.monotonic_ns() if call is None else call.translated
         try:
             translated = self._translated(request)
-            sent = time.monotonic_ns()
+            if call is None:
+                sent = time.monotonic_ns()
             answer: InferResponse = await self.upstream.call(
                 Operation.INFER, translated, known.theirs, request.context
             )
@@ -184,6 +193,9 @@ class UpstreamModel(Target):
     ) -> UpstreamFastPath | None:
         return self._passing.fast_path(self, opened, model, version, context)
 
+    def translated_fast_path(self, received: ReceivedMessage) -> UpstreamFastPath | None:
+        return self._translation.fast_path(self, received)
+
     @property
     def stream_passthrough(self) -> StreamPassthrough[Any, Any, Any] | None:
         return self.upstream.stream_passthrough
@@ -198,7 +210,8 @@ class UpstreamModel(Target):
         the server does not know that method. Sequences are as there."""
         async with AsyncExitStack() as turn:
             if request.sequence is not None:
-                await turn.enter_async_context(self._turns.of(request.sequence.id))
+                of = self._turns.of(request.sequence.id, self.name, request.context)
+                await turn.enter_async_context(of)
             async with aclosing(self._stream(request)) as answers:
                 async for answer in answers:
                     if answer.final:

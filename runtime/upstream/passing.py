@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames, StreamPassthrough
+from interlingua.protocols.whole_message import without_message
 from interlingua.runtime.models.statistics import batch_size
 from interlingua.runtime.target import Observe, PassedMessage
 from interlingua.runtime.upstream.counts import UpstreamCounts
@@ -138,10 +139,19 @@ class UpstreamPassing:
         if repeats is None:
             return None
         self.upstream.prepare(call, context)
-        read = partial(passthrough.answer, opened, names)
-        size = batch_size(heads, known.ours)
+        read = partial(passthrough.answer, passthrough.without_contents(opened), names)
         return UpstreamFastPath(
-            target, self.upstream, self.signatures, self.counts, known, version, repeats, call, read, size
+            target,
+            self.upstream,
+            self.signatures,
+            self.counts,
+            known,
+            version,
+            repeats,
+            without_message(call),
+            repeats.size,
+            read,
+            batch_size(heads, known.ours),
         )
 
     async def stream(

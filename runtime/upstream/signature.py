@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,7 +47,8 @@ class KnownSignature:
     in our clients' names. It was ``renewed`` at that ``time.monotonic()``, or a ``renewal`` is running.
     ``decoupled``: whether the model answers any number of times, None while unknown. ``passing`` are the
     names in messages that pass through, by the caller's name of the model and the requested version;
-    ``fitting`` the last heads that passed the check."""
+    ``fitting`` the last heads that passed the check; ``translated`` are the fast paths of messages in another
+    dialect, by what their callers send besides."""
 
     ours: Signature
     theirs: Signature
@@ -57,6 +58,7 @@ class KnownSignature:
     renewal: asyncio.Task[KnownSignature] | None = None
     passing: dict[tuple[str, str], PassthroughNames] = field(default_factory=dict)
     fitting: InferHeads | None = None
+    translated: dict[Hashable, tuple[Any, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)

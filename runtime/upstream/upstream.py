@@ -19,6 +19,7 @@ from interlingua.runtime.upstream.pool import Attempt, Gate, Member, Pool, spans
 from interlingua.runtime.upstream.pool.probes import Probe
 from interlingua.runtime.upstream.reply_piece import read_piece
 from interlingua.runtime.upstream.shared_value import SharedValue
+from interlingua.runtime.upstream.time_share import TimeShare
 from interlingua.runtime.upstream.unloaded import UnloadedModels
 from interlingua.runtime.upstream.unnamed import naming_all
 from interlingua.schemas import (
@@ -80,6 +81,7 @@ class Upstream:
         self._offer_passthrough()
         self._shared: dict[SharedReply[Any], SharedValue[Any]] = {}
         self._forwarding = forwarding or Forwarding()
+        self.learning = TimeShare(0.05, 0.1)
         self.unloaded = UnloadedModels()
 
     async def call(
@@ -368,6 +370,11 @@ class Upstream:
 
     def offers(self, operation: Operation) -> bool:
         return operation in self._calls
+
+    @property
+    def infer_call(self) -> UpstreamCall[Any, Any] | None:
+        """The call for an inference; None as long as the flavor is not known."""
+        return None if self._flavors else self._calls.get(Operation.INFER)
 
     @property
     def streams_at_need(self) -> bool:

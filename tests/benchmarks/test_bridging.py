@@ -153,12 +153,33 @@ def test_tritonclient_loads_as_the_other_clients_do(tmp_path: Path) -> None:
             "write",
             [
                 "interlingua.protocols.transport.writes:write_pieces",
-                "interlingua.protocols.transport.brpc.client:_Connection._write",
+                "interlingua.protocols.transport.brpc.client:_Connection._call",
             ],
         ),
         ("read", ["interlingua.protocols.transport.http.connection:HttpConnection.data_received"]),
         ("write answer", ["interlingua.protocols.transport.http.writer:AnswerWriter.whole"]),
         ("write answer", ["interlingua.protocols.transport.grpc.server:_Connection.flush"]),
+        (
+            "encode",
+            [
+                "interlingua.protocols.splice:Splice.of",
+                "interlingua.runtime.upstream.fast_path:UpstreamFastPath.begin",
+            ],
+        ),
+        (
+            "encode answer",
+            [
+                "interlingua.protocols.splice:Splice.of",
+                "interlingua.runtime.upstream.translated:TranslatedReplies.read",
+            ],
+        ),
+        (
+            "decode answer",
+            [
+                "interlingua.protocols.repeated_messages:RepeatedMessages.find",
+                "interlingua.runtime.upstream.translated:TranslatedReplies.read",
+            ],
+        ),
         ("wait", ["asyncio.events:Handle._run"]),
     ],
 )

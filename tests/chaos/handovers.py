@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 
 from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.transport.tls import ClientTls, TlsContext
 from tests.certificates import Authority, Issued
@@ -40,7 +41,9 @@ class Client(Caller):
     tls: TlsContext | None = None
 
     def _client(self) -> Any:
-        return CLIENTS[self.transport, "native"](parse_url(self.address, self.transport), tls=self.tls)
+        return CLIENTS[self.transport, "native"](
+            parse_url(self.address, self.transport), ClientOptions(tls=self.tls)
+        )
 
     async def _call(self, client: Any, number: int) -> str:
         outcome = await super()._call(client, number)

@@ -20,8 +20,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from interlingua.translator.config import parse
 from tests.deploy.charts import render
-from tests.e2e.daemon import Daemon, eventually
+from tests.e2e.daemon import Daemon
 from tests.ports import free_port
+from tests.waiting import eventually
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 EXAMPLES = DEPLOY.parent / "examples" / "models"

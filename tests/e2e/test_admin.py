@@ -16,8 +16,9 @@ import requests
 import tritonclient.grpc as triton_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon, eventually
+from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon
 from tests.e2e.test_lifecycle import BODY, IDENTITY
+from tests.waiting import eventually
 
 
 def config(**more: Any) -> dict[str, Any]:

@@ -16,10 +16,11 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
-from tests.e2e.daemon import WAIT_SECS, Daemon, eventually
+from tests.e2e.daemon import WAIT_SECS, Daemon
 from tests.standins.trtis_client import TrtisError
 from tests.standins.trtis_grpc_client import TrtisGrpc
 from tests.standins.trtis_http_client import TrtisHttp
+from tests.waiting import eventually
 
 SLOW = 99
 """The value whose execution lasts until the test ends it."""

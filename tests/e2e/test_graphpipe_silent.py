@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ from graphpipe import remote
 from interlingua.translator.cli import main
 from tests.e2e.daemon import Daemon
 from tests.standins.graphpipe_py_server import PyServer
+from tests.waiting import eventually
 
 PROBE_SECS = 0.1
 HABITS = ["closes", "fails", "empty"]
@@ -75,13 +76,6 @@ def infer(world: World, model: str) -> int:
         [output] = reply.json()["outputs"]
         assert (output["name"], output["data"]) == ("y", [3, -4])
     return reply.status_code
-
-
-def until(condition: Callable[[], bool], secs: float = 10.0) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < secs, "it never came about"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("habit", HABITS)
@@ -169,8 +163,8 @@ def test_a_server_that_is_gone_is_not_ready(tmp_path: Any) -> None:
         assert not ready()
         assert infer(world, "m") == 503
         stack.enter_context(server.running())
-        until(ready)
-        until(lambda: infer(world, "m") == 200)
+        eventually(ready)
+        eventually(lambda: infer(world, "m") == 200)
         assert daemon.stop() == 0
 
 

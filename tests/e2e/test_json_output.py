@@ -16,8 +16,9 @@ import pytest
 import requests
 import yaml
 
-from tests.e2e.daemon import ROOT, START_SECS, STOP_SECS, eventually
+from tests.e2e.daemon import ROOT, START_SECS, STOP_SECS
 from tests.runtime.python_models import INT32, python_model
+from tests.waiting import eventually
 
 NOISY = """
 def initialize(self, args):

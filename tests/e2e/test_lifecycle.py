@@ -16,7 +16,8 @@ import requests
 import tritonclient.grpc as triton_grpc
 from onnx import TensorProto, helper
 
-from tests.e2e.daemon import WAIT_SECS, Daemon, eventually
+from tests.e2e.daemon import WAIT_SECS, Daemon
+from tests.waiting import eventually
 
 IDENTITY = {
     "backend": "identity",

@@ -1,4 +1,4 @@
-"""Servers that join and leave by a members file, under load, in two dialects."""
+"""Servers that join and leave by a members file, under load, over every transport."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import pytest
 import requests
 import yaml
 
-from tests.e2e.daemon import Daemon, eventually
+from tests.e2e.daemon import Daemon
+from tests.waiting import eventually
 
-DIALECTS = {"oip": "http", "graphpipe": "tcp"}
+DIALECTS = {"oip": "http", "trtis": "grpc", "grps": "brpc", "graphpipe": "tcp"}
 SERVERS = 4
 CHANGES = 50
-CALLERS = 3
+CALLERS = 2
 """Of each dialect."""
 
 TENSOR = {"name": "X", "datatype": "FP32", "shape": [-1]}

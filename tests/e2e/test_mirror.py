@@ -29,7 +29,8 @@ from interlingua.translator.cli import main
 from interlingua.translator.cli.ask import upstream_of
 from interlingua.translator.recording.files import RecordingReader
 from tests.e2e.background import Background
-from tests.e2e.daemon import WAIT_SECS, Daemon, eventually
+from tests.e2e.daemon import WAIT_SECS, Daemon
+from tests.waiting import eventually
 
 VALUES = [0.5, 1.0, 2.0, 4.0]
 FAULTS = ["right", "wrong", "dropping", "slow", "dying"]

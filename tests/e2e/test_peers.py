@@ -21,10 +21,11 @@ import yaml
 from tritonclient.utils import InferenceServerException
 
 from interlingua.schemas import Datatype
-from tests.e2e.daemon import Daemon, eventually
+from tests.e2e.daemon import STOP_SECS, Daemon
 from tests.e2e.sequence_clients import Ask, Refusal, clients_of, input_of, options_of
 from tests.ports import free_port
 from tests.runtime.onnx_models import node, value, write
+from tests.waiting import eventually
 
 STATE = 'state { input_name: "sum" output_name: "next" data_type: TYPE_INT32 dims: 1 }'
 MODEL = f"""
@@ -41,11 +42,24 @@ IDS = itertools.count(1)
 
 @dataclass
 class Fleet:
-    """Two daemons, the URLs of their peer listeners, and the members file that names these."""
+    """Two daemons, the URLs of their peer listeners, the members file that names these, and the configurations."""
 
     daemons: list[Daemon]
     urls: list[str]
     members: Path
+    configs: list[dict[str, Any]]
+
+    def take_over(self, number: int) -> None:
+        """Start the successor of a daemon, and wait until that has ended."""
+        old = self.daemons[number]
+        new = Daemon.begin(self.members.parent / str(number), self.configs[number], "--take-over")
+        self.daemons[number] = new
+        try:
+            new.until("took over")
+            assert old.process.wait(STOP_SECS) == 0
+        finally:
+            old.kill()
+        new.addresses = old.addresses
 
     def list_members(self, *urls: str) -> None:
         new = self.members.with_suffix(".new")
@@ -82,29 +96,31 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def started(folder: Path, models: Path, *, listed: bool) -> Iterator[Fleet]:
-    """Two daemons with their peers in a file if ``listed``, else in the configuration."""
-    urls = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    """Two daemons with their peers as names in a file if ``listed``, else as addresses in the configuration."""
+    ports = [free_port() for _ in range(2)]
+    urls = [f"{'localhost' if listed else '127.0.0.1'}:{port}" for port in ports]
     (folder / "key").write_text("of-the-peers")
-    found = Fleet([], urls, folder / "peers.yaml")
+    found = Fleet([], urls, folder / "peers.yaml", [])
     found.list_members(*urls)
     allow = {"inference": [f"key:x-peer={folder}/key"]}
     try:
-        for number, url in enumerate(urls):
+        for number, port in enumerate(ports):
             own = folder / str(number)
             own.mkdir()
             listeners: list[dict[str, Any]] = [
                 {"listen": "127.0.0.1:0", "transport": kind} for kind in ("http", "grpc")
             ]
-            listeners.append({"listen": url, "transport": "grpc", "dialects": ["oip"], "allow": allow})
+            peers = f"127.0.0.1:{port}"
+            listeners.append({"listen": peers, "transport": "grpc", "dialects": ["oip"], "allow": allow})
             config = {
-                "server": {"workers": 2 * number},
+                "server": {"workers": 2 * number, "handover_socket": str(own / "handover.sock")},
                 "listeners": listeners,
                 "admin": {"listen": "127.0.0.1:0"},
                 "model_repository": [{"path": str(models)}],
                 # nothing of a forwarded request is routed a second time
                 "routes": [{"match": {"model": "alias"}, "to": "sums", "rename": {"inputs": {"X": "IN"}}}],
                 "peers": {
-                    "listener": url,
+                    "listener": peers,
                     "urls": [f"file:{found.members}"] if listed else urls,
                     "headers": {"x-peer": {"file": f"{folder}/key"}},
                     "resolve_interval_secs": 0.05,
@@ -112,6 +128,7 @@ def started(folder: Path, models: Path, *, listed: bool) -> Iterator[Fleet]:
                     "probe_interval_secs": 1.0,
                 },
             }
+            found.configs.append(config)
             found.daemons.append(Daemon.begin(own, config))
         for each in found.daemons:
             each.until("serving")
@@ -196,13 +213,35 @@ def test_a_list_that_changes(tmp_path: Path, models: Path) -> None:
             fleet.list_members(*urls)
             for identity in identities:
                 begin_again(asks, identity, 1000 * count)
+        take_over(fleet)
         # a list that cannot be confirmed is no list
         fleet.members.unlink()
         eventually(lambda: "not been confirmed" in tried(asks[0], 0, identities[0])[1])
         for each in fleet.daemons:
-            eventually(lambda each=each: not requests.get(f"{each.admin}/health/ready", timeout=60).ok)
+            assert requests.get(f"{each.admin}/health/ready", timeout=60).ok  # for all other requests
         fleet.list_members(*fleet.urls)
         begin_again(asks, identities[0], 9000)
+
+
+def take_over(fleet: Fleet) -> None:
+    """A successor takes the place of a daemon in the list, without the states of its sequences."""
+    fleet.list_members(*fleet.urls)
+    asks = [each["oip over http"] for each in fleet.clients]
+    identities = list(itertools.islice(IDS, 8))
+    for identity in identities:
+        begin_again(asks, identity, 100)
+    fleet.take_over(0)
+    found = [settled(asks[0], identity) for identity in identities]
+    assert all(answer == [103] or "must specify the START flag" in answer for answer in found)
+    assert found.count([103]) < len(identities)
+    begin_again(asks, identities[0], 200)
+
+
+def settled(ask: Ask, identity: int) -> Any:
+    """The answer to a request of a sequence, or the refusal, when the owner is certain."""
+    found: list[tuple[str, Any]] = []
+    eventually(lambda: found.append(tried(ask, 1, identity)) or found[-1][0] != "503")
+    return found[-1][1]
 
 
 def begin_again(asks: list[Ask], identity: int, number: int) -> None:

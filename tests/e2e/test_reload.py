@@ -27,6 +27,7 @@ from tests.e2e.daemon import Daemon
 from tests.e2e.trtis_clients import refused
 from tests.runtime.onnx_models import node, value, write
 from tests.standins.trtis_http_client import TrtisHttp
+from tests.waiting import eventually
 
 ROUNDS = int(os.environ.get("SOAK_ROUNDS", "8"))
 FIRST_ROUNDS = max(3, ROUNDS // 5)
@@ -264,13 +265,6 @@ def served(repository: Path, **options: object) -> dict[str, object]:
         ],
         "model_repository": [{"path": str(repository), **options}],
     }
-
-
-def eventually(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)
 
 
 def test_models_follow_their_files(tmp_path: Path) -> None:

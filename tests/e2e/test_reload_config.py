@@ -18,11 +18,12 @@ import requests
 import tritonclient.grpc as triton_grpc
 
 from tests.certificates import Authority
-from tests.e2e.daemon import WAIT_SECS, eventually
+from tests.e2e.daemon import WAIT_SECS
 from tests.e2e.reloading import Reloaded, infer, reloaded
 from tests.e2e.test_lifecycle import slow_model
 from tests.e2e.test_reload import write_model
 from tests.ports import free_port
+from tests.waiting import eventually
 
 SIGNATURE = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}],

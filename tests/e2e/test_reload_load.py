@@ -13,9 +13,10 @@ import requests
 
 from tests.chaos.callers import PAIRS, Caller
 from tests.chaos.world import IDENTITY, SIGNATURE, TRANSPORTS, listener
-from tests.e2e.daemon import WAIT_SECS, eventually
+from tests.e2e.daemon import WAIT_SECS
 from tests.e2e.reloading import Reloaded, reloaded
 from tests.ports import free_port
+from tests.waiting import eventually
 
 RELOADS = int(os.environ.get("RELOADS", "20"))
 """``RELOADS=500 pytest tests/e2e/test_reload_load.py`` is the longer form."""

@@ -6,7 +6,6 @@ import json
 import re
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from interlingua.schemas.tfserving import MESSAGES as TFSERVING
 from interlingua.translator.access.classes import CLASSES, PRIVILEGED
 from tests.certificates import Authority
 from tests.chaos.world import listener as every_dialect
-from tests.e2e.daemon import ROOT, Daemon, eventually
+from tests.e2e.daemon import ROOT, Daemon
 from tests.standins.grps_contract import GrpsMessage
+from tests.waiting import eventually
 
 PAGE = ROOT / "docs" / "security.md"
 SECRET = "c0rrect-horse"
@@ -72,7 +72,8 @@ RPCS = {
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """Listeners of both engines behind a trusted proxy: a request with X-Forwarded-For is of that client. The
-    first two have the defaults, the next four state their callers."""
+    first four have the defaults, the next four state their callers, and on the last, as at the admin address,
+    nobody may do what is privileged."""
     folder = tmp_path_factory.mktemp("security")
     (folder / "key").write_text(f"{SECRET}\n")
     key = f"key:x-admin-key={folder / 'key'}"
@@ -88,12 +89,14 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         for transport in ("http", "grpc")
         for engine in ("native", "library")
     ]
+    nobody: dict[str, list[str]] = {name: [] for name in PRIVILEGED}
+    listeners.append({**every_dialect("http"), "allow": nobody})
     started = Daemon.start(
         folder,
         {
             "server": {"audit_log": str(folder / "audit.log")},
             "listeners": listeners,
-            "admin": {"listen": "127.0.0.1:0"},
+            "admin": {"listen": "127.0.0.1:0", "allow": {**nobody, "inference": []}},
             "model_repository": [
                 {"path": str(ROOT / "examples" / "models"), "load": ["digits"], "control": "explicit"}
             ],
@@ -203,11 +206,14 @@ def offline_by_grpc(at: str, client: str) -> int:
     return int(GrpsMessage.FromString(answer).status.code)
 
 
-def test_a_local_client_is_permitted(http: str, rpc: str) -> None:
+def test_a_local_client_is_permitted(daemon: Daemon, http: str, rpc: str) -> None:
     assert send(http, "POST", "/v2/repository/models/digits/load", {}).status_code == 200
     assert send(http, "GET", "/v2/systemsharedmemory/status").status_code == 200
     assert send(http, "POST", "/v2/logging", {"log_verbose_level": 0}).status_code == 200
     assert call(rpc, "LogSettings")[0] is grpc.StatusCode.OK
+    for requested, operations in PRIVILEGES.items():
+        for method, path, body in operations:
+            assert is_refused(send(f"http://{daemon.addresses[8]}", method, path, body), requested), path
 
 
 def test_offline_is_for_grps_alone(http: str, rpc: str) -> None:
@@ -241,12 +247,15 @@ def test_a_page_of_another_site_changes_nothing(http: str, keyed_http: str, requ
             assert is_refused(send(keyed_http, method, path, body, x_admin_key=SECRET, **headers), requested)
 
 
-def test_a_page_of_another_site_reads_no_answer(http: str, admin: str) -> None:
+def test_a_page_of_another_site_reads_no_answer(http: str, keyed_http: str, admin: str) -> None:
     for method, path, body in (*READING.values(), ("OPTIONS", "/v2/models/digits/infer", None)):
         answer = send(http, method, path, body, origin="http://evil.example")
+        assert (answer.status_code == 200) is (method != "OPTIONS")
         assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
     answer = send(admin, "GET", "/metrics", origin="http://evil.example")
     assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
+    method, path, body = READING["inference"]
+    assert is_refused(send(keyed_http, method, path, body, origin="http://evil.example"), "inference")
 
 
 @pytest.mark.parametrize("requested", PRIVILEGES)
@@ -469,6 +478,16 @@ def test_the_admin_address_changes_nothing(admin: str) -> None:
             assert send(admin, method, path, {}).status_code == 405
     for path in ("/v2/logging", "/grps/v1/health/offline", "/v2/repository/models/digits/unload"):
         assert send(admin, "POST", path, {}).status_code == 404
+    for path in ("/reload", "/logging?level=debug", "/try"):
+        assert send(admin, "POST", path).status_code == 403
+
+
+def test_no_page_of_the_admin_has_a_secret(keyed_http: str, admin: str) -> None:
+    credential = {"x_admin_key": SECRET, "authorization": f"Bearer {SECRET}"}
+    assert send(keyed_http, *READING["inference"], **credential).status_code == 200
+    for path in ("/plain", "/metrics", "/models", "/view", "/config", "/history", "/events"):
+        with requests.get(admin + path, stream=True, timeout=10) as answer:
+            assert (answer.status_code, SECRET in next(answer.iter_content(1 << 20)).decode()) == (200, False)
 
 
 def test_a_listener_with_tls_answers_no_plain_request(tmp_path: Path) -> None:
@@ -530,5 +549,4 @@ def test_every_threat_has_a_test() -> None:
         assert f"def {name}(" in files, name
     assert set(tests) - own <= {name for names in named for name in names}
     assert set(PRIVILEGES) == PRIVILEGED
-    with suppress(KeyError):
-        assert set(READING) | set(PRIVILEGES) == set(CLASSES)
+    assert set(READING) | set(PRIVILEGES) == set(CLASSES)

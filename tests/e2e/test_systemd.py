@@ -22,8 +22,9 @@ from interlingua.translator.config import parse
 from interlingua.translator.systemd.activation import activated_sockets
 from interlingua.translator.takeover.messages import TakeoverError
 from interlingua.translator.takeover.socket_plan import SocketPlan
-from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon, eventually
+from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon
 from tests.e2e.test_takeover import ECHO, infer
+from tests.waiting import eventually
 
 LAUNCHER = """
 import fcntl, os, sys

@@ -18,9 +18,10 @@ import requests
 
 from interlingua.translator.recording.files import RecordingReader
 from tests.chaos import handovers
-from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon, eventually
+from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon
 from tests.e2e.test_sequences import write_sum
 from tests.ports import free_port
+from tests.waiting import eventually
 
 SPEC = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
 ECHO = {

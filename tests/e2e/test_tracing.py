@@ -17,8 +17,9 @@ import requests
 import tritonclient.grpc
 
 from tests.e2e.collector import Collector, Received, collector, grpc_collector
-from tests.e2e.daemon import Daemon, eventually
+from tests.e2e.daemon import Daemon
 from tests.ports import free_port
+from tests.waiting import eventually
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = "b7ad6b7169203331"

@@ -23,7 +23,8 @@ import pytest
 import tritonclient.grpc as triton
 
 from tests.certificates import Authority
-from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon, eventually
+from tests.e2e.daemon import ROOT, WAIT_SECS, Daemon
+from tests.waiting import eventually
 
 SPEC = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
 WORDS = [{"name": "x", "datatype": "BYTES", "shape": [-1]}]

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.daemon import WAIT_SECS, Daemon, eventually
+from tests.e2e.daemon import WAIT_SECS, Daemon
 from tests.e2e.test_workers import SPEC, Server, closed, infer
 from tests.ports import free_port
 from tests.translator.access.credentials import token_lines
+from tests.waiting import eventually
 
 __all__ = ["closed"]
 
@@ -216,16 +217,15 @@ def test_a_killed_front_end_leaves_its_places(server: Server, slow: Slow) -> Non
                 time.sleep(0.01)
             killed = server.kill("front end 0")
             answers = [each.result() for each in asked]
+        assert answers.count([7]) + answers.count(None) == len(connections)
+        # each front end had two connections at least
+        assert answers.count(None) <= len(connections) - 2
+        eventually(lambda: not slow.running)
+        slow.most, slow.secs = 0, 0.1
+        assert ask_all(server, server.connections(6), 4) == [[7]] * 24
+        assert slow.most == 3
     finally:
         slow.secs = 0.02
-    assert answers.count([7]) + answers.count(None) == len(connections)
-    # each front end had two connections at least
-    assert answers.count(None) <= len(connections) - 2
-    while slow.running:
-        time.sleep(0.01)
-    slow.most = 0
-    assert ask_all(server, server.connections(6), 4) == [[7]] * 24
-    assert slow.most == 3
     server.until_ready(killed)
 
 

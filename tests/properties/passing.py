@@ -180,7 +180,9 @@ class Bridge:
             widened=binding.capability.widened,
             **self.options,
         )
-        pipeline, observer = serving({MODEL: target}, self.wire[0], default_model=MODEL), Observing()
+        dialect, transport = self.wire
+        pipeline = serving({MODEL: target}, dialect, transport=transport, default_model=MODEL)
+        observer = Observing()
         if observed:
             pipeline.service.observers = (observer,)
         handler: Any = pipeline.handlers[self.wire[1]]

@@ -7,6 +7,7 @@ Each property runs once per wire. Messages of one wire become messages of anothe
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -56,6 +57,7 @@ def declared(wire: Wire) -> Capability:
     return DIALECTS[wire[0]].bindings[wire[1]].capability
 
 
+@cache
 def capability(*wires: Wire) -> Capability:
     """What the tensors and fields of messages may be on all of these wires."""
     return common(*map(declared, wires))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ _LOOP = asyncio.Runner()
 atexit.register(_LOOP.close)
 
 
+@cache
 def capability(wire: Wire) -> Any:
     return common(DIALECTS[wire[0]].bindings[wire[1]].capability)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from interlingua.protocols.brpc_status import ERROR_CODES
@@ -207,5 +208,11 @@ def _endpoint(wire: tuple[str, str], call: Any) -> Any:
         return endpoints[0]
     if wire[1] != "http":
         return next(each for each in endpoints if each.method == call.method)
-    methods, call.params = PathTable(each for each in endpoints if each.path != "*").find(call.path)
+    methods, call.params = _paths(wire[0]).find(call.path)
     return methods.get(call.method) or methods["*"]
+
+
+@cache
+def _paths(dialect: str) -> PathTable:
+    endpoints = DIALECTS[dialect].bindings["http"].endpoints
+    return PathTable(each for each in endpoints if each.path != "*")

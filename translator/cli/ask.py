@@ -16,6 +16,7 @@ from interlingua.protocols.classification import classify
 from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import SCHEMES, parse_url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.clients import client_of
 from interlingua.protocols.transport.reach import unreachable
 from interlingua.protocols.transport.tls import ALPN, ClientTls, TlsContext, reason
@@ -197,7 +198,9 @@ def upstream_of(
     except ValueError as error:
         raise RefusedError(str(error)) from error
     own = {name: partial(str, value) for name, value in (headers or {}).items()}
-    client = client_of(transport)(place, connect_timeout_secs=timeout_secs, tls=_tls(ca, transport))
+    client = client_of(transport)(
+        place, ClientOptions(connect_timeout_secs=timeout_secs, tls=_tls(ca, transport))
+    )
     return Upstream(
         url,
         binding.calls,

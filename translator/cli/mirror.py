@@ -54,11 +54,12 @@ async def _fetch(url: str) -> Any:
     import orjson
 
     from interlingua.protocols.transport.address import parse_url
+    from interlingua.protocols.transport.client_options import ClientOptions
     from interlingua.protocols.transport.http.client import PooledHttpClient
     from interlingua.protocols.wire import HttpCall
     from interlingua.schemas import Context, ErrorCode, InferenceError
 
-    client = PooledHttpClient(parse_url(url, "http"), connect_timeout_secs=_TIMEOUT_SECS)
+    client = PooledHttpClient(parse_url(url, "http"), ClientOptions(connect_timeout_secs=_TIMEOUT_SECS))
     try:
         request = HttpCall("GET", "/mirror", context=Context(deadline=time.monotonic() + _TIMEOUT_SECS))
         reply = await client.send(request)

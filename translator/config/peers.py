@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from interlingua.protocols.section import Seconds, Section, Text
 from interlingua.protocols.transport.address import Address, parse_url
+from interlingua.protocols.transport.resolve import is_name
 from interlingua.runtime.upstream.members_file import members_path
 from interlingua.translator.config.headers import HeaderOptions, OwnName
 from interlingua.translator.config.references import KnownListener, PeerUrl
@@ -36,8 +37,8 @@ class PeersOptions(Section):
     """The interval between DNS lookups of the names in `urls`, and between looks at the file."""
     settle_secs: Seconds = 30.0
     """How long a sequence is refused after a change of the list that moves it, all of them after a start or
-    a time without an answer of DNS. At least twice the time in which all daemons learn of a change. Not for a
-    list of addresses, which does not change."""
+    a time without an answer of DNS. At least twice the time in which all daemons learn of a change, which is
+    no less than `resolve_interval_secs`. Not for a list of addresses, which does not change."""
     tls: UpstreamTlsOptions | None = None
     """TLS to all peers. The default is none."""
     connect_timeout_secs: Seconds = 5.0
@@ -61,6 +62,18 @@ class PeersOptions(Section):
     def _address(cls, value: str) -> str:
         parse_url(value, "grpc")
         return value
+
+    @model_validator(mode="after")
+    def _settles(self) -> PeersOptions:
+        least = 2 * self.resolve_interval_secs
+        if self.changes and self.settle_secs < least:
+            raise ValueError(f"settle_secs must be at least twice resolve_interval_secs, {least:g}")
+        return self
+
+    @property
+    def changes(self) -> bool:
+        """Whether the list of peers may change: it has a name, or is in a file."""
+        return any(members_path(url) or is_name(parse_url(url, "grpc").address.host) for url in self.urls)
 
     @property
     def advertised(self) -> Address | None:

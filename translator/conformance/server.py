@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 
 from interlingua.protocols.dialect import Binding, Capability, UpstreamCall
 from interlingua.protocols.transport.address import Address, parse_url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.clients import client_of
 from interlingua.protocols.wire import FramedCall, HttpCall
 from interlingua.schemas import (
@@ -82,7 +83,7 @@ class ServerUnderTest:
         self.place = parse_url(url, binding.transport)
         self.timeout_secs = timeout_secs
         self.client: Any = client or client_of(binding.transport)(
-            self.place, connect_timeout_secs=timeout_secs
+            self.place, ClientOptions(connect_timeout_secs=timeout_secs)
         )
         self._runner = asyncio.Runner()
         # exchanges report broken connections

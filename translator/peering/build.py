@@ -12,7 +12,6 @@ from interlingua.protocols.transport.resolve import is_name, is_of_this_machine
 from interlingua.runtime.peers.owners import IsLost, Owners
 from interlingua.runtime.peers.peers import FORWARDED, Peers
 from interlingua.runtime.target import Target
-from interlingua.runtime.upstream.members_file import members_path
 from interlingua.runtime.upstream.pool import Member
 from interlingua.translator.access.addresses import read_address
 from interlingua.translator.config.options import Config
@@ -30,9 +29,8 @@ def peers_of(config: Config, models: Mapping[str, Target]) -> Peers | None:
     if options is None:
         return None
     mine = parse_address(options.listener)
-    changes = any(members_path(url) or is_name(parse_url(url, "grpc").address.host) for url in options.urls)
     owners = Owners(
-        options.settle_secs if changes else None,
+        options.settle_secs if options.changes else None,
         lambda member: is_here(member, addresses(member), mine, options.advertised),
     )
     upstream = upstream_of(NAME, _upstream_options(options), owners, {FORWARDED: lambda: "1"})
@@ -78,6 +76,8 @@ def is_here(member: Member, addresses: Sequence[str], mine: Address, advertised:
         return known == mine
     if known.port != mine.port:
         return False
-    wide = not mine.host or read_address(mine.host) in _WIDE
-    own = is_of_this_machine if wide else partial(eq, mine.host)
-    return any(map(own, addresses or (known.host,)))
+    if not addresses:
+        # a name without addresses may have some later
+        addresses = () if is_name(known.host) else (known.host,)
+    wide = not mine.host or is_name(mine.host) or read_address(mine.host) in _WIDE
+    return any(map(is_of_this_machine if wide else partial(eq, mine.host), addresses))

@@ -10,6 +10,7 @@ from typing import Any, Self
 from interlingua.protocols.dialect import Binding
 from interlingua.protocols.registry import DIALECTS, bindings
 from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.clients import client_of
 from interlingua.protocols.wire import ConnectionFailedError, HttpCall
 from interlingua.schemas import (
@@ -48,7 +49,7 @@ class Conversation:
         self._timeout = timeout_secs
         self._transport = binding.transport
         self._client: Any = client_of(binding.transport)(
-            url, connect_timeout_secs=timeout_secs, max_response_bytes=_LARGEST_ANSWER
+            url, ClientOptions(connect_timeout_secs=timeout_secs, max_response_bytes=_LARGEST_ANSWER)
         )
 
     async def __aenter__(self) -> Self:
@@ -56,6 +57,10 @@ class Conversation:
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
+
+    def use(self, binding: Binding) -> None:
+        """Make the calls of ``binding`` from now on, a flavor of the one before."""
+        self._calls = binding.calls
 
     async def is_silent(self, model: str) -> bool:
         """Whether the server reacts to a metadata request like servers of the dialect without metadata: it

@@ -86,6 +86,8 @@ async def _probe_server(
                 return found
             found.faults.append((_at_fault(here, binding, others), _other(text, binding, others, error)))
             return found
+        flavor = found.name.partition(" ")[0] if options.flavor == "auto" else options.flavor
+        server.use(binding.flavored(flavor))
         ready = await _ready(server, Operation.READY, None)
         if not ready.ready:
             found.faults.append((here, f"{text} is not ready{_because(ready.reason)}"))
@@ -113,6 +115,10 @@ async def _faults(
     server: Conversation, model: ModelOptions, remote: str, binding: Binding
 ) -> AsyncIterator[Fault]:
     at: Path = ("upstream",) if model.remote_model is None else ("remote_model",)
+    if not server.offers(Operation.MODEL_METADATA):
+        async for fault in _faults_without_metadata(server, model, remote, at):
+            yield fault
+        return
     try:
         metadata: ModelMetadata = await server.ask(Operation.MODEL_METADATA, ModelRef(remote))
     except InferenceError as error:
@@ -120,7 +126,7 @@ async def _faults(
             return
         there = await _listed(server)
         if there is not None and remote not in there:
-            yield at, f"the server has no model '{remote}'{_names(remote, there)}"
+            yield at, _missing(remote, there)
         elif there is not None and not there[remote]:
             yield at, f"the server has not loaded model '{remote}'"
         else:
@@ -133,6 +139,21 @@ async def _faults(
     if capability.signatures and (metadata.signature.inputs or metadata.signature.outputs):
         for fault in differences(model, metadata.signature, capability):
             yield fault
+
+
+async def _faults_without_metadata(
+    server: Conversation, model: ModelOptions, remote: str, at: Path
+) -> AsyncIterator[Fault]:
+    """The faults of a model on a server whose flavor describes none, such as KServe's."""
+    there = await _listed(server)
+    if there is not None and remote not in there:
+        yield at, _missing(remote, there)
+        return
+    ready = await _ready(server, Operation.MODEL_READY, ModelRef(remote))
+    if not ready.ready:
+        yield at, f"model '{remote}' is not ready{_because(ready.reason)}"
+    if model.signature is None:
+        yield at, f"the server reports no metadata of model '{remote}': declare its signature"
 
 
 async def _ready(server: Conversation, operation: Operation, argument: ModelRef | None) -> Readiness:
@@ -175,6 +196,10 @@ def _other(text: str, declared: Binding, others: Sequence[Binding], error: Infer
         return f"{text} answers {', '.join(map(described, others))}; not {described(declared)}"
     reason = f"{_short(error.message)}; nor any other known dialect"
     return f"{text} does not answer {described(declared)}: {reason}"
+
+
+def _missing(remote: str, there: Mapping[str, bool]) -> str:
+    return f"the server has no model '{remote}'{_names(remote, there)}"
 
 
 def _names(missing: str, there: Mapping[str, bool]) -> str:

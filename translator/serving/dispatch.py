@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from interlingua.protocols.dialect import Binding, Opened
+from interlingua.runtime.peers.handed_over import HandedOver
 from interlingua.runtime.peers.peers import Peers
 from interlingua.runtime.shared_memory import Placement, is_used
 from interlingua.runtime.target import PassedMessage, Target
@@ -250,8 +251,10 @@ class Dispatch:
         """The plan for ``model`` of ``route``. A request without a signature fails in the statistics of the
         model. An upstream may have replaced its model: a request that does not fit is decoded again with a
         renewed signature."""
-        version = self.key.version
-        if route is None:
+        version, sent = self.key.version, self.context.sent
+        if sent is not None and sent.translates:
+            target = sent.path.target
+        elif route is None:
             # Router.target, inlined
             router = self.router
             target = router.models.get(model) or router.target(model, version)
@@ -262,7 +265,10 @@ class Dispatch:
         timed = None if route is None else partial(route.timed_signature, target, self.context)
         began = time.monotonic_ns()
         try:
-            signature = await (timed or target.signature)(version)
+            if sent is not None and sent.translates:
+                signature = sent.path.known.ours  # with which it was sent
+            else:
+                signature = await (timed or target.signature)(version)
         except (InferenceError, asyncio.CancelledError) as end:
             target.count_undecoded(end, version, began, self.context)
             raise
@@ -296,7 +302,12 @@ class Dispatch:
         return target if route.names.plain else route.view(target, self.key.model)
 
     def _owner(
-        self, peers: Peers, route: Route | None, model: str, target: Target, request: InferRequest
+        self,
+        peers: Peers | HandedOver,
+        route: Route | None,
+        model: str,
+        target: Target,
+        request: InferRequest,
     ) -> Target:
         """``target``, or the same model at the owner of the sequence of ``request``. The servers of upstreams
         have the sequences of their models."""

@@ -1,5 +1,6 @@
-"""Requests that repeat all but the contents of their tensors, passed on without a task: to the upstream from
-the callback that has received the message, to the caller from the one that has received the answer.
+"""Requests that repeat all but the contents of their tensors, sent on without a task, as they are or
+translated: to the upstream from the callback that has received the message, to the caller from the one that
+has received the answer.
 
 Contract: what counts, and what a caller gets, is what the usual path would count and answer. A request takes
 the usual path if anything would route, observe, restrict, trace, log or delay it, and goes over to it once
@@ -16,15 +17,17 @@ from typing import Any
 
 from interlingua.protocols.dialect import Binding, Endpoint
 from interlingua.protocols.fast_path import FastCaller
-from interlingua.protocols.transport.load import SMALL_BYTES
 from interlingua.protocols.wire import NO_CONTEXT, REQUEST_ID, Buffer
 from interlingua.runtime.upstream.fast_path import SentCall, UpstreamFastPath
 from interlingua.schemas import Context, InferenceError, Operation
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
 from interlingua.translator.serving.access_log import AccessLog
-from interlingua.translator.serving.answer_headers import UPSTREAM_TIMING
+from interlingua.translator.serving.answer_headers import UPSTREAM_TIMING, server_timing
 from interlingua.translator.serving.processor import RequestProcessor
+from interlingua.translator.serving.received_message import received_message
 from interlingua.translator.serving.request_metrics import RequestMetrics
+from interlingua.translator.serving.router import Router
+from interlingua.translator.serving.routing.conditions import RouteKey
 
 _ANSWERED = Operation.INFER, None
 """What an answered request counts as."""
@@ -82,15 +85,25 @@ class HandlerFastCall(SentCall):
         """The caller of ``request`` is gone: its usual path ends as soon as it waits for the answer."""
         self.leave()
         loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self.serve(request))
+        self._task = loop.create_task(self._serve_nobody(request))
         loop.call_soon(self._task.cancel)
+
+    async def _serve_nobody(self, request: Any) -> None:
+        """Serve ``request``, whose answer nothing reads: the reply may have come already."""
+        answer = await self.serve(request)
+        if answer.rest is not None:
+            answer.rest.close()
 
 
 class HandlerFastPath:
-    """The fast path of requests for ``model`` to one endpoint, which ``serve`` usually answers, and
-    ``upstream`` forwards. ``most`` is the longest answer; one that is ``timed`` has ``Server-Timing``."""
+    """The fast path of requests with ``key`` to one endpoint, which ``serve`` usually answers, and
+    ``upstream`` forwards: no route concerns them. ``default``: they name no model. ``most`` is the longest
+    answer; one that is ``timed`` has ``Server-Timing``."""
 
     __slots__ = (
+        "_context",
+        "_default",
+        "_key",
         "_load",
         "_log",
         "_metrics",
@@ -98,6 +111,7 @@ class HandlerFastPath:
         "_most",
         "_processor",
         "_repeats",
+        "_router",
         "_timed",
         "serve",
         "upstream",
@@ -108,7 +122,8 @@ class HandlerFastPath:
         processor: RequestProcessor,
         metrics: RequestMetrics,
         log: AccessLog,
-        model: str,
+        key: RouteKey,
+        default: bool,
         most: float,
         timed: bool,
         serve: Callable[[Any], Awaitable[Any]],
@@ -118,10 +133,14 @@ class HandlerFastPath:
         self._metrics = metrics
         self._load = metrics.load
         self._log = log
-        self._model = model
+        self._key = key
+        self._model = key.model
+        self._default = default
         self._most = most
         self._timed = timed
         self._repeats = upstream.repeats
+        self._router = processor.service.router
+        self._context = Context(server_id=processor.service.id)
         self.serve = serve
         self.upstream = upstream
 
@@ -137,7 +156,7 @@ class HandlerFastPath:
         service = processor.service
         router = service.router
         if (
-            router.routes
+            (router is not self._router and not self._follow(router))
             or service.observers
             or service.tracer is not None
             or self._log.every
@@ -167,36 +186,80 @@ class HandlerFastPath:
         """The caller's answer, if ``reply`` passes as it is; else None."""
         if not reply.plain:
             return None
+        translated = self.upstream.splice is not None
+        received = time.monotonic_ns() if translated else 0
         try:
             found = self.upstream.read(reply)
         except Exception:
             return None  # the usual path raises it again
-        if type(found) is not tuple or found[0].size > self._most:
+        if type(found) is not tuple:
             return None
         answer, version = found
-        now = time.monotonic_ns()
-        spent = now - call.began
-        upstream, began = self.upstream, call.began
+        size = answer.size
+        if size > self._most:
+            return None
+        now, began = time.monotonic_ns(), call.began
+        spent = now - began
+        upstream, metrics, load = self.upstream, self._metrics, self._load
+        service = self._processor.service
         call.member.end(True)
-        upstream.counts.success(version, upstream.batch_size, (began, began, began, now, now, 0), NO_CONTEXT)
-        metrics, load, service = self._metrics, self._load, self._processor.service
         service.trends.count(spent, False)
-        next(service.numbers)
+        number = next(service.numbers)
+        if translated:
+            timing = self._count_translated(call, answer, version, number, (received, now))
+        else:
+            course = began, began, began, now, now, 0
+            upstream.counts.success(version, upstream.batch_size, course, NO_CONTEXT)
+            timing = UPSTREAM_TIMING % (spent / 1e6) if self._timed else ""
         # as InFlightRequest.__exit__
         metrics.in_flight -= 1
         load.requests -= 1
         load.total.requests -= 1
         metrics.ended[_ANSWERED] += 1
-        metrics.sent_bytes += answer.size
+        metrics.sent_bytes += size
         if metrics.timed:
             # Latencies.add, inlined
             place = bisect_left(LATENCY_BOUNDS_NS, spent)
-            for latencies in metrics.flows[0, self._model], metrics.stages["upstream"]:
-                latencies.counts[place] += 1
-                latencies.ns += spent
+            flow = metrics.flows[0, self._model]
+            flow.counts[place] += 1
+            flow.ns += spent
+            if not translated:
+                stage = metrics.stages["upstream"]
+                stage.counts[place] += 1
+                stage.ns += spent
         if self._timed:
-            answer.headers = (*answer.headers, ("Server-Timing", UPSTREAM_TIMING % (spent / 1e6)))
+            answer.headers = (*answer.headers, ("Server-Timing", timing))
         return answer
+
+    def _count_translated(
+        self, call: HandlerFastCall, answer: Any, version: str, number: int, times: tuple[int, int]
+    ) -> str:
+        """Count a translated request, and give its ``answer`` its ``number``. ``times`` are when its reply
+        was there, and when its answer was. Returns its ``Server-Timing``."""
+        upstream, metrics, sent = self.upstream, self._metrics, call.translated
+        received, ended = times
+        course = sent, sent, sent, received, ended, 0
+        upstream.counts.success(version, upstream.batch_size, course, NO_CONTEXT)
+        timings = {"decode": sent - call.began, "upstream": received - sent, "encode": ended - received}
+        if metrics.timed:
+            for stage, ns in timings.items():
+                metrics.stages[stage].add(ns)
+        if upstream.numbered is not None:
+            self._context.request_number = number
+            answer.headers = upstream.numbered(answer.headers, self._context)
+        return server_timing(timings) if self._timed else ""
+
+    def _follow(self, router: Router) -> bool:
+        """Whether the requests have the same target by ``router``, that of another configuration."""
+        processor = self._processor
+        if (
+            router.routes and router.candidates(self._key)
+        ) or self._context.server_id != processor.service.id:
+            return False
+        if self._default and processor.default_model != self._model:
+            return False
+        self._router = router
+        return True
 
     def leave(self) -> None:
         """A request goes over to the usual path, which counts it."""
@@ -213,8 +276,9 @@ def fast_path(
     endpoint: Endpoint,
     request: Any,
     headers: Mapping[str, str],
-) -> tuple[str, UpstreamFastPath] | None:
-    """The model of ``request`` and its target's fast path, if it may have one at all; else None."""
+) -> tuple[RouteKey, bool, UpstreamFastPath] | None:
+    """What routes ``request``, whether it names no model, and its target's fast path, if it may have one at
+    all; else None."""
     context = request.context
     if REQUEST_ID in headers or context.identity is not None or binding.capability.joined_versions:
         return None
@@ -223,10 +287,18 @@ def fast_path(
         if opened.action.operation is not Operation.INFER:
             return None
         model = opened.model or processor.default_model
-        target = processor.service.router.models.get(model)
-        if target is None or target.passthrough is not opened.action.passthrough:
+        server = processor.service.id
+        router, passthrough = processor.service.router, opened.action.passthrough
+        key = RouteKey(model, binding.dialect, processor.listener, opened.version, context.headers)
+        target = router.models.get(model)
+        if target is None or (router.routes and router.candidates(key)):
             return None
-        found = target.fast_path(opened, model, opened.version, context)
+        if passthrough is not None and target.passthrough is passthrough:
+            found = target.fast_path(opened, model, opened.version, context)
+        elif "content-encoding" in headers:
+            return None
+        else:
+            found = target.translated_fast_path(received_message(endpoint, request, opened, model, server))
     except Exception:
         return None  # the usual path raises it again
-    return None if found is None or found.repeats.size > SMALL_BYTES else (model, found)
+    return None if found is None else (key, not opened.model, found)

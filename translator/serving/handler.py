@@ -130,7 +130,7 @@ class TransportPipeline:
                 in_flight.hold_decompressed()
             opened.arriving = arriving
             if load.requests > load.max_requests or load.total.requests > load.total.max_requests:
-                refuse_inference(opened.action.operation, load)
+                refuse_inference(opened.action.operation, load, context)
             if context.identity is not None:
                 in_flight.count(processor.clients, context.identity)
             if opened.action.operation is Operation.INFER_STREAM:
@@ -159,8 +159,10 @@ class TransportPipeline:
         found = fast_path(self._processor, binding, endpoint, request, self._headers(request))
         if found is None:
             return None
+        key, default, path = found
+        most = self._limit.most
         return HandlerFastPath(
-            self._processor, metrics, access.log, found[0], self._limit.most, timed, self.serve, found[1]
+            self._processor, metrics, access.log, key, default, most, timed, self.serve, path
         )
 
     def refuse(self, request: Any, error: InferenceError) -> Any:

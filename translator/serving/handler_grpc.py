@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Literal
 
-from interlingua.protocols.dialect import Binding, GrpcEndpoint
+from interlingua.protocols.dialect import GrpcEndpoint
 from interlingua.protocols.reflection import REFLECTION_METHODS, Reflection
 from interlingua.protocols.transport.grpc.messages import MessageError
 from interlingua.protocols.transport.load import SMALL_BYTES
@@ -19,7 +19,7 @@ from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.schemas.offload import OffloadRequired
 from interlingua.translator.serving.access_log import Size
 from interlingua.translator.serving.answer_headers import with_request_id
-from interlingua.translator.serving.handler import Handling, Items, TransportPipeline
+from interlingua.translator.serving.handler import Items, TransportPipeline
 from interlingua.translator.serving.in_flight import InFlightRequest, error_of, refuse_inference
 from interlingua.translator.serving.interleave import interleave
 
@@ -74,9 +74,10 @@ class GrpcPipeline(TransportPipeline):
     _status = grpc_status
     _too_large = staticmethod(_exhausted)
 
-    def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
-        super().__init__(handling, bindings)
-        self._reflection = Reflection(contract for binding in bindings for contract in binding.contracts)
+    @cached_property
+    def _reflection(self) -> Reflection:
+        # most listeners never get a reflection request
+        return Reflection(contract for binding in self._bindings for contract in binding.contracts)
 
     def _keys(self, endpoint: GrpcEndpoint) -> Iterable[str]:
         return (endpoint.method,)
@@ -172,7 +173,7 @@ class GrpcPipeline(TransportPipeline):
             if nbytes > SMALL_BYTES:
                 in_flight.hold(nbytes)
             if load.requests > load.max_requests or load.total.requests > load.total.max_requests:
-                refuse_inference(opened.action.operation, load)
+                refuse_inference(opened.action.operation, load, context)
             if context.identity is not None:
                 in_flight.count(processor.clients, context.identity)
             items = None

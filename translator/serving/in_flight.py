@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from interlingua.protocols.dialect import Endpoint, Opened
 from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
-from interlingua.schemas import ErrorCode, InferenceError, Operation
+from interlingua.schemas import Context, ErrorCode, InferenceError, Operation
 from interlingua.schemas.offload import CLIENT
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
 from interlingua.translator.access.clients import Client, Clients
@@ -29,10 +29,10 @@ _INFERENCE = frozenset({Operation.INFER, Operation.INFER_STREAM})
 """Operations with durations, and with a limit on those in flight; all others are quick."""
 
 
-def refuse_inference(operation: Operation, load: ListenerLoad) -> None:
-    """Refuse an inference above the limits of ``load``; health stays answerable. Raises
-    ``InferenceError``."""
-    if operation in _INFERENCE:
+def refuse_inference(operation: Operation, load: ListenerLoad, context: Context) -> None:
+    """Refuse an inference above the limits of ``load``, unless it is sent already; health stays answerable.
+    Raises ``InferenceError``."""
+    if operation in _INFERENCE and context.sent is None:
         raise load.overloaded()
 
 

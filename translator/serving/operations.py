@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, NamedTuple
 
+from interlingua.runtime.peers.handed_over import HandedOver
 from interlingua.runtime.repository.known_models import KnownModels
 from interlingua.runtime.shared_memory import SharedMemory
 from interlingua.runtime.target import Target
@@ -109,8 +110,10 @@ class Service:
         self.catalog.changes.happened()
 
     def hand_over(self) -> None:
-        """Another process serves from now on: watches end, and report nothing else."""
+        """Another process serves from now on, with the sequences of local models: watches end, and report
+        nothing else."""
         self.handed_over = True
+        self.router.peers = HandedOver()
         self.catalog.changes.happened()
 
     def switch(self, online: bool, dialect: str = EVERY_DIALECT) -> None:
@@ -165,7 +168,7 @@ async def _ready(request: OperationRequest) -> Readiness:
         return Readiness(True)
     state = await service.catalog.readiness(service.required | service.catalog.requested_models)
     empty = service.catalog.is_empty and not service.ready_when_empty
-    reason = service.router.doubt or ("the server has no model" if empty else "")
+    reason = service.router.starting or ("the server has no model" if empty else "")
     return Readiness(False, reason) if state.ready and reason else state
 
 
@@ -430,21 +433,3 @@ OPERATIONS: Mapping[Operation, Offer] = {
     Operation.DEPLOYMENT: Offer(_deployment, any_model=True),
     Operation.METRICS: Offer(_metrics),
 }
-
-
-async def by_route(offer: Offer, request: OperationRequest, route: Route) -> Any:
-    """Perform the operation for the first served model of ``route``. If that is unavailable, the next one
-    answers if any model can. Raises ``InferenceError``."""
-    models = request.service.router.models
-    names = [name for name in route.models if name in models] or [route.models[0]]
-    failures: list[InferenceError] = []
-    for name in names if offer.any_model else names[:1]:
-        target = models.get(name)
-        view = None if target is None else route.view(target, request.model)
-        try:
-            return await offer.perform(replace(request, name=name, target=view, route=route))
-        except InferenceError as error:
-            if not (error.retryable or error.model_not_found):
-                raise
-            failures.append(error)
-    raise failures[0]

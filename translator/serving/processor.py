@@ -40,8 +40,8 @@ from interlingua.translator.serving.operations import (
     OPERATIONS,
     OperationRequest,
     Service,
-    by_route,
 )
+from interlingua.translator.serving.routed_operations import by_route
 from interlingua.translator.serving.routing.conditions import RouteKey
 
 T = TypeVar("T")
@@ -299,18 +299,20 @@ class RequestProcessor:
                     await close()
 
     def _dispatch(self, opened: Opened[Any], binding: Binding, context: Context) -> Dispatch:
-        if self.restricts_inference:
+        translated = context.sent is not None and context.sent.translates
+        if self.restricts_inference and not translated:
             self.authorization.admit("inference", context)
         router = self.service.router
         model = opened.model or self.default_model
         if not model:
             raise self._unnamed()
         key = RouteKey(model, binding.dialect, self.listener, opened.version, context.headers)
-        chosen = self.header_parameters
+        chosen = None if translated else self.header_parameters
         parameters = None if chosen is None else chosen.of(context.headers)
         # the routes of the peer have chosen the model
         forwarded = self.serves_peers and FORWARDED in context.headers
-        candidates = router.candidates(key) if router.routes and not forwarded else ()
+        routed = router.routes and not (forwarded or translated)
+        candidates = router.candidates(key) if routed else ()
         place, limits = self._place, self.limits
         return Dispatch(
             router, opened, binding, key, candidates, context, place, limits, parameters, forwarded

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from interlingua.protocols.dialect import Binding
+from interlingua.runtime.peers.handed_over import HandedOver
 from interlingua.runtime.peers.peers import Peers
 from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.known_models import KnownModels
@@ -26,7 +27,7 @@ class Router:
         models: KnownModels | Mapping[str, Target],
         routes: Sequence[Route] = (),
         upstream_bindings: Mapping[str, Binding] | None = None,
-        peers: Peers | None = None,
+        peers: Peers | HandedOver | None = None,
     ) -> None:
         self.catalog = models if isinstance(models, KnownModels) else ModelCatalog(models)
         self.models = self.catalog.models
@@ -40,9 +41,9 @@ class Router:
         self._named: dict[str, tuple[Route, ...]] = {}
 
     @property
-    def doubt(self) -> str:
-        """Why no owner of a sequence is certain now; empty if they are."""
-        return "" if self.peers is None else self.peers.owners.doubt
+    def starting(self) -> str:
+        """Why no owner of a sequence has been certain yet; empty if they were."""
+        return "" if self.peers is None else self.peers.starting
 
     def candidates(self, key: RouteKey) -> list[Route]:
         """The routes that match ``key``, up to the first without conditions on parameters. If none accepts

@@ -20,6 +20,10 @@ from interlingua.translator.takeover.predecessor import Predecessor
 from interlingua.translator.takeover.socket_plan import SocketPlan
 from interlingua.translator.takeover.state import Changes
 
+READY_SECS = 30.0
+"""How long the successor of a ready daemon may take to be ready after its models are loaded: upstreams are
+probed meanwhile. Peers may settle for longer."""
+
 Readiness = Callable[[], Awaitable[dict[str, Any]]]
 """Whether the server is ready, and all reasons against it."""
 
@@ -42,6 +46,7 @@ class Handover:
 
     def __init__(self, config: Config, take_over: bool) -> None:
         self._path = config.server.handover_socket
+        self._ready_secs = READY_SECS + (0.0 if config.peers is None else config.peers.settle_secs)
         self.notifier = Notifier(os.environ)
         activated = activated_sockets(os.environ)
         self.predecessor: Predecessor | None = None
@@ -63,7 +68,7 @@ class Handover:
         if self._path is not None and self._own is None:
             self._own = open_handover_socket(self._path)
         if self.predecessor is not None:
-            await self.predecessor.until_matched(readiness, failed)
+            await self.predecessor.until_matched(readiness, failed, self._ready_secs)
 
     async def serving(
         self,

@@ -21,10 +21,6 @@ from interlingua.translator.takeover.messages import (
 )
 from interlingua.translator.takeover.state import Changes, later, read
 
-READY_SECS = 30.0
-"""How long the successor of a ready daemon may take to be ready after its models are loaded: upstreams are
-probed meanwhile."""
-
 _AGAIN_SECS = 0.1
 
 _log = logging.getLogger(__name__)
@@ -74,13 +70,13 @@ class Predecessor:
         ]
 
     async def until_matched(
-        self, readiness: Callable[[], Awaitable[dict[str, Any]]], failed: Sequence[str]
+        self, readiness: Callable[[], Awaitable[dict[str, Any]]], failed: Sequence[str], secs: float
     ) -> None:
         """Wait until this process is as ready as its predecessor was. Raises ``TakeoverError`` if it does not
-        become so: required models have ``failed``, or upstreams are not ready."""
+        become so within ``secs``: required models have ``failed``, or upstreams are not ready."""
         if not self.was_ready:
             return
-        deadline = asyncio.get_running_loop().time() + (0.0 if failed else READY_SECS)
+        deadline = asyncio.get_running_loop().time() + (0.0 if failed else secs)
         while not (found := await readiness())["ready"]:
             if asyncio.get_running_loop().time() >= deadline:
                 reasons = "; ".join(found["reasons"])

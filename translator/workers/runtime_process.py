@@ -54,7 +54,8 @@ async def _run(supervisor: Child) -> None:
     try:
         await found.catalog.warm_up()
         if found.peers is not None:
-            await found.peers.start()
+            # front ends forward; the models here forget what moves
+            await found.peers.start(forwards=False)
         if found.poller is not None and found.poller.is_needed:
             found.poller.start()
         supervisor.handle("channel", lambda _, descriptors: hub.connect(Ends(*descriptors)))

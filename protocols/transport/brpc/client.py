@@ -13,6 +13,7 @@ import time
 from typing import cast
 
 from interlingua.protocols.brpc_status import ERROR_CODES, BrpcStatus
+from interlingua.protocols.fast_path import SentWaiter
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.brpc.compression import decompress
 from interlingua.protocols.transport.brpc.frame import (
@@ -22,17 +23,16 @@ from interlingua.protocols.transport.brpc.frame import (
     FrameError,
     write_request,
 )
+from interlingua.protocols.transport.client_options import DEFAULT_OPTIONS, ClientOptions
 from interlingua.protocols.transport.connect import UnsentError, connect
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.inflated import is_limit, limited_answer
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.threads import in_thread
-from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.transport.writes import WriteBatch
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, Buffer, ConnectionFailedError
 from interlingua.schemas import ErrorCode, InferenceError
-from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 _LARGEST_TIMEOUT_MS = 2**31 - 1
 _MAX_UNSOLICITED = 64
@@ -44,25 +44,16 @@ _IDENTITY = re.compile(r"\A\[[^\]]*\](?:\[E\d+\])?")
 
 
 class BrpcConnectionClient:
-    """A ``BrpcClient``: a connection to ``url``, opened on demand and replaced when it breaks; ``at`` is the
-    numeric address of its host, if it is known."""
+    """A ``BrpcClient``: a connection to ``url``, opened on demand and replaced when it breaks."""
 
-    def __init__(
-        self,
-        url: Url,
-        *,
-        connect_timeout_secs: float = 5.0,
-        max_response_bytes: int | None = None,
-        limits: DecodingLimits = DEFAULT_LIMITS,
-        at: str = "",
-        tls: TlsContext | None = None,
-    ) -> None:
-        self._tls = tls
+    def __init__(self, url: Url, options: ClientOptions = DEFAULT_OPTIONS) -> None:
+        self._tls = options.tls
         self._url = url
-        self._connect_secs = connect_timeout_secs
-        self._limit = MAX_BODY_BYTES if max_response_bytes is None else max_response_bytes
-        self._limits = limits
-        self._host = at or url.address.host
+        self._connect_secs = options.connect_timeout_secs
+        limit = options.max_response_bytes
+        self._limit = MAX_BODY_BYTES if limit is None else limit
+        self._limits = options.limits
+        self._host = options.at or url.address.host
         self._space = shared_space()
         self._connection: _Connection | None = None
         self._connecting: asyncio.Task[_Connection] | None = None
@@ -71,25 +62,44 @@ class BrpcConnectionClient:
         """Make one call; errors are those of ``BrpcClient``."""
         deadline = request.context.deadline
         if deadline is not None and deadline <= time.monotonic():
-            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
+            raise self._passed()
         try:
             connection = self._connection
             if connection is None or not connection.ready:
                 connection = await self._ready(deadline)
             frame = await connection.call(request)
-        except TimeoutError as late:
-            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline") from late
-        except FrameError as fault:
-            words = f"the upstream at {self._url} does not speak bRPC: {fault}"
-            raise ConnectionFailedError(ErrorCode.BAD_UPSTREAM, words, sent=True) from fault
-        except ConnectionError as fault:
-            words = f"the upstream at {self._url} {fault}"
-            sent = not isinstance(fault, UnsentError)
-            raise ConnectionFailedError(ErrorCode.UNAVAILABLE, words, sent=sent) from fault
-        if frame.meta.error_code and frame.meta.error_code == BrpcStatus.ELOGOFF:
-            # as the original's client (``Socket::SetLogOff``)
-            connection.retire()
-        return await self._answer(frame)
+        except (TimeoutError, FrameError, ConnectionError) as fault:
+            raise self._failed(fault) from fault
+        return await self._read(frame, connection)
+
+    def prepare(self, request: BrpcRequest, size: int) -> BrpcRequest:
+        """See ``CallbackClient``."""
+        return request
+
+    def begin(
+        self, prepared: BrpcRequest, message: Buffer, deadline: float, waiter: SentWaiter
+    ) -> SentReply | None:
+        """See ``CallbackClient``."""
+        connection = self._connection
+        if connection is None or not connection.ready:
+            return None
+        if deadline <= time.monotonic():
+            raise self._passed()
+        return connection.begin(prepared, message, deadline, waiter)
+
+    async def finish(self, request: BrpcRequest, outcome: BrpcAnswer | Exception) -> BrpcAnswer:
+        """See ``CallbackClient``."""
+        if isinstance(outcome, UnreadError):
+            return await self._read(outcome.frame, outcome.connection)
+        if isinstance(outcome, TimeoutError | FrameError | ConnectionError):
+            raise self._failed(outcome) from outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def cancel(self, handle: SentReply, waiter: SentWaiter) -> None:
+        """See ``CallbackClient``."""
+        handle.forget()
 
     async def close(self) -> None:
         """Close the connection; calls on it fail."""
@@ -127,6 +137,13 @@ class BrpcConnectionClient:
     def _protocol(self) -> _Connection:
         return _Connection(self._space, self._limit)
 
+    async def _read(self, frame: Frame, connection: _Connection) -> BrpcAnswer:
+        """The answer in ``frame``, which came over ``connection``. Raises the server's own error."""
+        if frame.meta.error_code and frame.meta.error_code == BrpcStatus.ELOGOFF:
+            # as the original's client (``Socket::SetLogOff``)
+            connection.retire()
+        return await self._answer(frame)
+
     async def _answer(self, frame: Frame) -> BrpcAnswer:
         """The answer in ``frame``. Raises the server's own error."""
         meta, payload = frame.meta, frame.payload
@@ -161,18 +178,71 @@ class BrpcConnectionClient:
             "allows",
         )
 
+    def _passed(self) -> InferenceError:
+        return self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
+
+    def _failed(self, fault: TimeoutError | FrameError | ConnectionError) -> InferenceError:
+        """The error of a call that got no frame."""
+        if isinstance(fault, TimeoutError):
+            return self._error(ErrorCode.DEADLINE_EXCEEDED, "did not answer before the deadline")
+        if isinstance(fault, FrameError):
+            words = f"the upstream at {self._url} does not speak bRPC: {fault}"
+            return ConnectionFailedError(ErrorCode.BAD_UPSTREAM, words, sent=True)
+        words, sent = f"the upstream at {self._url} {fault}", not isinstance(fault, UnsentError)
+        return ConnectionFailedError(ErrorCode.UNAVAILABLE, words, sent=sent)
+
     def _error(self, code: ErrorCode, what: str) -> InferenceError:
         return InferenceError(code, f"the upstream at {self._url} {what}")
 
 
+class UnreadError(Exception):
+    """The ``frame`` of a reply over ``connection`` that is an error, or takes more than a moment to read."""
+
+    def __init__(self, frame: Frame, connection: _Connection) -> None:
+        self.frame = frame
+        self.connection = connection
+
+
+class SentReply:
+    """Gives ``waiter`` the reply to a call, or an error for ``CallbackClient.finish``, as a future would."""
+
+    __slots__ = ("_connection", "_id", "_waiter")
+
+    def __init__(self, connection: _Connection, correlation_id: int, waiter: SentWaiter) -> None:
+        self._connection = connection
+        self._id = correlation_id
+        self._waiter = waiter
+
+    def done(self) -> bool:
+        return self._waiter.done()
+
+    def set_result(self, frame: Frame) -> None:
+        meta, payload, connection = frame.meta, frame.payload, self._connection
+        connection.settled(self._id)
+        if meta.error_code or meta.compress_type or meta.attachment_size or payload is None:
+            self._waiter.set_exception(UnreadError(frame, connection))
+        else:
+            self._waiter.set_result(BrpcAnswer(payload))
+
+    def set_exception(self, fault: Exception) -> None:
+        self._connection.settled(self._id)
+        self._waiter.set_exception(fault)
+
+    def forget(self) -> None:
+        """Nothing waits for the reply any longer."""
+        self._connection.settled(self._id)
+
+
 class _Call:
-    """A call that waits for its reply."""
+    """A call that waits for its ``reply``."""
 
     __slots__ = ("_connection", "_frames", "deadline", "reply")
 
-    def __init__(self, connection: _Connection, deadline: float | None) -> None:
+    def __init__(
+        self, connection: _Connection, deadline: float | None, reply: asyncio.Future[Frame] | SentReply
+    ) -> None:
         self.deadline = deadline
-        self.reply: asyncio.Future[Frame] = connection.loop.create_future()
+        self.reply = reply
         self._connection = connection
         self._frames = connection.frames_received
 
@@ -207,21 +277,43 @@ class _Connection(SharedReceiver):
         ``FrameError`` if the data is not bRPC, ``TimeoutError`` at the deadline."""
         if not self.usable:
             raise UnsentError(_BROKEN_OFF)
-        deadline = request.context.deadline
         self._last_id = correlation_id = self._last_id + 1
-        self._waiting[correlation_id] = call = _Call(self, deadline)
+        reply: asyncio.Future[Frame] = self.loop.create_future()
+        try:
+            self._call(request, request.message, request.context.deadline, correlation_id, reply)
+            return await reply
+        finally:
+            self.settled(correlation_id)
+
+    def begin(self, request: BrpcRequest, message: Buffer, deadline: float, waiter: SentWaiter) -> SentReply:
+        """Send ``request`` with ``message``; ``waiter`` gets what :meth:`call` returns or raises."""
+        self._last_id = correlation_id = self._last_id + 1
+        reply = SentReply(self, correlation_id, waiter)
+        self._call(request, message, deadline, correlation_id, reply)
+        return reply
+
+    def settled(self, correlation_id: int) -> None:
+        """Nothing waits for the reply to this call any longer."""
+        if self._waiting.pop(correlation_id, None) is not None:
+            self._abandoned += 1
+        if self._retired and not self._waiting:
+            self._transport.abort()
+
+    def _call(
+        self,
+        request: BrpcRequest,
+        message: Buffer,
+        deadline: float | None,
+        correlation_id: int,
+        reply: asyncio.Future[Frame] | SentReply,
+    ) -> None:
+        self._waiting[correlation_id] = _Call(self, deadline, reply)
         timeout_ms = 0
         if deadline is not None:
             timeout_ms = _timeout_ms(deadline)
             self._deadlines.add(deadline)
-        try:
-            self._write(request, correlation_id, timeout_ms)
-            return await call.reply
-        finally:
-            if self._waiting.pop(correlation_id, None) is not None:
-                self._abandoned += 1
-            if self._retired and not self._waiting:
-                self._transport.abort()
+        names = request.service, request.method
+        self._batch.write(*write_request(*names, correlation_id, message, timeout_ms, request.headers))
 
     @property
     def ready(self) -> bool:
@@ -300,22 +392,11 @@ class _Connection(SharedReceiver):
         if self._unsolicited > _MAX_UNSOLICITED:
             raise FrameError("it replies to calls that were not made")
 
-    def _write(self, request: BrpcRequest, correlation_id: int, timeout_ms: int) -> None:
-        parts = write_request(
-            request.service,
-            request.method,
-            correlation_id,
-            request.message,
-            timeout_ms,
-            request.headers,
-        )
-        self._batch.write(*parts)
-
     def _end(self, reason: Exception) -> None:
         if not self.lost.done():
             self.lost.set_result(None)
         self.writable.set()
-        for call in self._waiting.values():
+        for call in tuple(self._waiting.values()):
             if not call.reply.done():
                 call.reply.set_exception(reason)
 

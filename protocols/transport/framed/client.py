@@ -16,17 +16,16 @@ from collections.abc import Sequence
 from typing import cast
 
 from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.client_options import DEFAULT_OPTIONS, ClientOptions
 from interlingua.protocols.transport.connect import UnsentError, connect
 from interlingua.protocols.transport.framed.splitter import (
     MAX_MESSAGE_BYTES,
     FrameSplitter,
     FrameTooLargeError,
 )
-from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.transport.writes import write_pieces
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, FramedCall, FramedReply
 from interlingua.schemas import ErrorCode, InferenceError
-from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 MAX_CONNECTIONS = 64
 """How many connections are open before messages are pipelined."""
@@ -44,24 +43,15 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class PooledFramedClient:
-    """A ``FramedClient``: connections to ``url``, opened on demand; ``at`` is the numeric address of its
-    host, if it is known."""
+    """A ``FramedClient``: connections to ``url``, opened on demand."""
 
-    def __init__(
-        self,
-        url: Url,
-        *,
-        connect_timeout_secs: float = 5.0,
-        max_response_bytes: int | None = None,
-        limits: DecodingLimits = DEFAULT_LIMITS,
-        at: str = "",
-        tls: TlsContext | None = None,
-    ) -> None:
-        self._tls = tls
+    def __init__(self, url: Url, options: ClientOptions = DEFAULT_OPTIONS) -> None:
+        self._tls = options.tls
         self._url = url
-        self._connect_secs = connect_timeout_secs
-        self._limit = MAX_MESSAGE_BYTES if max_response_bytes is None else max_response_bytes
-        self._host = at or url.address.host
+        self._connect_secs = options.connect_timeout_secs
+        limit = options.max_response_bytes
+        self._limit = MAX_MESSAGE_BYTES if limit is None else limit
+        self._host = options.at or url.address.host
         self._idle: list[_Connection] = []
         self._connections: set[_Connection] = set()
         self._connecting = 0

@@ -27,7 +27,7 @@ from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler
-from interlingua.schemas import Context
+from interlingua.schemas import CancelToken, Context
 from interlingua.schemas.offload import DecodingLimits
 
 
@@ -93,16 +93,12 @@ class GrpcCall(MessageStream):
         self._started = self._working = self._over = self._reset_at_work = self._fast = False
         metadata = headers.metadata
         self.deadline = None if headers.timeout is None else time.monotonic() + headers.timeout
-        self.context = Context(
-            deadline=self.deadline,
-            traceparent=metadata.get("traceparent", ""),
-            tracestate=metadata.get("tracestate", ""),
-            peer=host.peer,
-            headers=metadata,
-            identity=host.identity,
-            arrived=0 if ended else time.monotonic_ns(),
-            reports_write=True,
-        )
+        # positional arguments: keywords take twice the time
+        trace = metadata.get("traceparent", ""), metadata.get("tracestate", "")
+        self.context = context = Context(self.deadline, CancelToken(), *trace, host.peer, metadata)
+        context.identity, context.reports_write = host.identity, True
+        if not ended:
+            context.arrived = time.monotonic_ns()
         host.call_began(self)
 
     def on_reset(self, code: int) -> None:

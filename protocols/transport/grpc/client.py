@@ -11,9 +11,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 from interlingua.protocols.fast_path import SentWaiter
 from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.client_options import DEFAULT_OPTIONS, ClientOptions
 from interlingua.protocols.transport.connect import open_connection, reason_of
 from interlingua.protocols.transport.grpc.client_call import (
     CallbackClientCall,
@@ -27,9 +29,7 @@ from interlingua.protocols.transport.grpc.client_headers import UnsendableError
 from interlingua.protocols.transport.grpc.messages import CompressedMessage, MessageError
 from interlingua.protocols.transport.grpc.status import RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.received import shared_space
-from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 _MAX_CONNECTIONS = 16
 """How many connections are open at one time, those that only finish their calls not counted."""
@@ -44,26 +44,17 @@ _ATTEMPTS = 3
 
 
 class GrpcChannelClient:
-    """A ``GrpcClient`` of the server at ``url``; ``at`` is the numeric address of its host, if known."""
+    """A ``GrpcClient`` of the server at ``url``."""
 
-    def __init__(
-        self,
-        url: Url,
-        *,
-        connect_timeout_secs: float = 5.0,
-        max_response_bytes: int | None = None,
-        limits: DecodingLimits = DEFAULT_LIMITS,
-        at: str = "",
-        tls: TlsContext | None = None,
-    ) -> None:
-        self._tls = tls
+    def __init__(self, url: Url, options: ClientOptions = DEFAULT_OPTIONS) -> None:
+        self._tls = options.tls
         self._address = url.address
-        self._host = at or url.address.host
+        self._host = options.at or url.address.host
         self._authority = "localhost" if url.address.path else str(url.address)
-        self._connect_timeout = connect_timeout_secs
-        self._limit = max_response_bytes
-        self._limits = limits
-        self._errors = ClientErrors(url, max_response_bytes)
+        self._connect_timeout = options.connect_timeout_secs
+        self._limit = options.max_response_bytes
+        self._limits = options.limits
+        self._errors = ClientErrors(url, options.max_response_bytes)
         self._space = shared_space()
         self._connections: list[GrpcClientConnection] = []
         self._open: set[asyncio.Future[None]] = set()  # sockets, also those that take no more calls
@@ -85,9 +76,8 @@ class GrpcChannelClient:
                 answer = call.outcome
                 if not isinstance(answer, GrpcAnswer):
                     raise answer or UnprocessedError
-                if isinstance(answer.message, CompressedMessage):
-                    return await self._inflated(answer.message)
-                return answer
+                message: Any = answer.message
+                return await self._inflated(message) if isinstance(message, CompressedMessage) else answer
             except UnprocessedError:
                 continue
             except BaseException:
@@ -95,7 +85,7 @@ class GrpcChannelClient:
                 raise
         raise self._unprocessed()
 
-    def prepare(self, request: GrpcRequest) -> GrpcRequest:
+    def prepare(self, request: GrpcRequest, size: int) -> GrpcRequest:
         """See ``CallbackClient``."""
         return request
 
@@ -103,8 +93,10 @@ class GrpcChannelClient:
         self, prepared: GrpcRequest, message: Buffer, deadline: float, waiter: SentWaiter
     ) -> UnaryClientCall | None:
         """See ``CallbackClient``."""
-        connection = self._available()
-        if connection is None:
+        for connection in self._connections:  # _available, inlined
+            if connection.connection.available:
+                break
+        else:
             return None
         call = CallbackClientCall(connection, deadline, waiter)
         call.start(self._headers(connection, prepared, deadline), message)
@@ -116,9 +108,8 @@ class GrpcChannelClient:
             return await self.send(request, _ATTEMPTS - 1)
         if isinstance(outcome, Exception):
             raise outcome
-        if isinstance(outcome.message, CompressedMessage):
-            return await self._inflated(outcome.message)
-        return outcome
+        message: Any = outcome.message
+        return await self._inflated(message) if isinstance(message, CompressedMessage) else outcome
 
     def cancel(self, handle: UnaryClientCall, waiter: SentWaiter) -> None:
         """See ``CallbackClient``."""

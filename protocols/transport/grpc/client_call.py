@@ -221,6 +221,12 @@ class CallbackClientCall(UnaryClientCall):
         self._message = None
         self._sent = sent
 
+    def _end(self, answer: GrpcAnswer) -> None:
+        self._host.connection.release(self)
+        if self.outcome is None:  # _finish and _wake, inlined
+            self.outcome = answer
+            self._sent.set_result(answer)
+
     def _wake(self) -> None:
         outcome = self.outcome
         if isinstance(outcome, GrpcAnswer):

@@ -14,9 +14,9 @@ import grpc
 import grpc.aio
 
 from interlingua.protocols.transport.address import Address, Url
+from interlingua.protocols.transport.client_options import DEFAULT_OPTIONS, ClientOptions
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors, unsendable
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 _INTERNAL = grpc.StatusCode.INTERNAL.value[0]
 
@@ -34,31 +34,22 @@ _BY_THE_SERVER = "server:"
 
 
 class GrpcioClient:
-    """A ``GrpcClient``: a channel to ``url``, connected when first needed and again when it breaks; ``at`` is
-    the numeric address of its host, where that has been looked up."""
+    """A ``GrpcClient``: a channel to ``url``, connected when first needed and again when it breaks."""
 
-    def __init__(
-        self,
-        url: Url,
-        *,
-        connect_timeout_secs: float = 5.0,
-        max_response_bytes: int | None = None,
-        limits: DecodingLimits = DEFAULT_LIMITS,
-        at: str = "",
-    ) -> None:
-        self._errors = ClientErrors(url, max_response_bytes)
+    def __init__(self, url: Url, options: ClientOptions = DEFAULT_OPTIONS) -> None:
+        self._errors = ClientErrors(url, options.max_response_bytes)
         self._options: tuple[tuple[str, int | str], ...] = (
-            ("grpc.max_receive_message_length", max_response_bytes or LARGEST_MESSAGE),
+            ("grpc.max_receive_message_length", options.max_response_bytes or LARGEST_MESSAGE),
             ("grpc.max_send_message_length", LARGEST_MESSAGE),
             ("grpc.enable_http_proxy", 0),
             ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.min_reconnect_backoff_ms", int(connect_timeout_secs * 1000)),
+            ("grpc.min_reconnect_backoff_ms", int(options.connect_timeout_secs * 1000)),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 250),
             ("grpc.dns_min_time_between_resolutions_ms", 1000),
         )
         self._target = str(url.address)
-        if at:
+        if at := options.at:
             self._options += (("grpc.default_authority", self._target),)
             self._target = f"{'ipv6' if ':' in at else 'ipv4'}:{Address(at, url.address.port)}"
         self._channel: _Channel | None = None

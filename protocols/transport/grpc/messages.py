@@ -155,6 +155,23 @@ class MessageReader:
             if after == self._size:
                 yield self._whole()
 
+    def begin(self, data: Buffer, start: int, stop: int, size: int) -> None:
+        """As :meth:`read` for the beginning of a message of ``size`` bytes, which is within the limit and not
+        compressed."""
+        begin = start + PREFIX_BYTES
+        self._prefix, self._compressed, self._size = bytes(data[start:begin]), 0, size
+        self._extend(0, stop - begin)
+        self.buffer[: stop - begin] = memoryview(data)[begin:stop]
+        self.filled = stop - begin
+
+    def end_with(self, data: Buffer, start: int, stop: int) -> Any:
+        """As :meth:`read` for the rest of a message, which is returned."""
+        filled = self.filled
+        if self._size > len(self.buffer):
+            self._extend(filled, self._size)
+        self.buffer[filled:] = memoryview(data)[start:stop]
+        return self._whole()
+
     def _begin(self) -> None:
         self._compressed, self._size = PREFIX.unpack(self._prefix)
         if self._limit is not None and self._size > self._limit:
@@ -202,14 +219,23 @@ class MessageStream(Stream):
         ``coding``, ``limit`` and ``allocate`` are those of ``MessageReader``. Raises ``MessageError`` between
         them."""
         reader: MessageReader | None = self.sink
-        if stop - start >= PREFIX_BYTES and (reader is None or not reader.partial):
-            # nearly every message fills one DATA frame
-            compressed, size = PREFIX.unpack_from(data, start)
-            begin = start + PREFIX_BYTES
-            if size == stop - begin and not compressed and (limit is None or size <= limit):
-                if size > _COPIED_BYTES and isinstance(data, bytes):
-                    return (memoryview(data)[begin:stop],)
-                return (bytes(data[begin:stop]),)
+        if reader is None or not reader.partial:
+            if stop - start >= PREFIX_BYTES:
+                # nearly every message fills one DATA frame, or begins one
+                compressed, size = PREFIX.unpack_from(data, start)
+                begin = start + PREFIX_BYTES
+                if not compressed and (limit is None or size <= limit):
+                    if size == stop - begin:
+                        if size > _COPIED_BYTES and isinstance(data, bytes):
+                            return (memoryview(data)[begin:stop],)
+                        return (bytes(data[begin:stop]),)
+                    if size > stop - begin:
+                        if reader is None:
+                            reader = self.sink = MessageReader(coding, limit, allocate)
+                        reader.begin(data, start, stop, size)
+                        return ()
+        elif 0 < stop - start == reader.missing:
+            return (reader.end_with(data, start, stop),)
         if reader is None:
             reader = self.sink = MessageReader(coding, limit, allocate)
         return reader.read(data, start, stop)
@@ -231,7 +257,8 @@ def prefixed(message: Buffer, parts: Sequence[Buffer] = ()) -> tuple[int, Sequen
     """The pieces of ``message``, which ``parts`` continue, with its prefix, and their size together. What may
     change while it is queued is copied."""
     size = len(message)
-    if not parts and isinstance(message, bytes):
+    # _lasting, inlined
+    if not parts and (type(message) is bytes or (type(message) is memoryview and message.readonly)):
         return size + PREFIX_BYTES, (PREFIX.pack(0, size), message)
     for part in parts:
         size += len(part)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from interlingua.protocols.fast_path import FastPath
+from interlingua.protocols.fast_path import FastPath, FindPath
 from interlingua.protocols.transport.grpc.headers import CallHeaders
 from interlingua.protocols.wire import GrpcRequest
-
-FindPath = Callable[[GrpcRequest], FastPath | None]
-"""Returns the fast path of calls that repeat one, if the handler has one."""
 
 
 class RepeatedCalls:

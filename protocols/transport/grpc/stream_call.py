@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
+from interlingua.protocols.transport.closing import ended_by
 from interlingua.protocols.transport.grpc.call import CallHost, GrpcCall
 from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, CallHeaders
 from interlingua.protocols.transport.grpc.messages import (
@@ -121,7 +122,9 @@ class StreamCall(GrpcCall):
     async def _run(self, request: GrpcRequest) -> None:
         self._working = True
         try:
-            end = await self._send_all(self._host.handler.stream(request, self))
+            answers = self._host.handler.stream(request, self)
+            # the handler's generator must not outlive the call
+            end = await ended_by(self._send_all(answers), getattr(answers, "aclose", None))
         except MessageError as error:
             end = self._refusal(error)
         except Exception:
@@ -138,23 +141,18 @@ class StreamCall(GrpcCall):
     async def _send_all(self, answers: AsyncIterator[GrpcAnswer]) -> GrpcAnswer:
         """Send the answers as they come. Returns the one that ends the call."""
         trailing: Headers = ()
-        try:
-            async for answer in answers:
-                if self._over:
-                    break
-                answer = fitting(answer, self._host.max_response_bytes)
-                if answer.code:
-                    return answer
-                trailing = answer.trailing or trailing
-                self._start()
-                self.connection.sender.send(self, prefixed(answer.message, answer.parts)[1])
-                if self.queued > _WAITING_BYTES:
-                    self._send_waiter = self._host.loop.create_future()
-                    await self._send_waiter
-        finally:
-            # the handler's generator must not outlive the call
-            if (close := getattr(answers, "aclose", None)) is not None:
-                await close()
+        async for answer in answers:
+            if self._over:
+                break
+            answer = fitting(answer, self._host.max_response_bytes)
+            if answer.code:
+                return answer
+            trailing = answer.trailing or trailing
+            self._start()
+            self.connection.sender.send(self, prefixed(answer.message, answer.parts)[1])
+            if self.queued > _WAITING_BYTES:
+                self._send_waiter = self._host.loop.create_future()
+                await self._send_waiter
         self._start()
         return GrpcAnswer(trailing=trailing)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from interlingua.protocols.transport.grpc.call import GrpcCall
 from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK, trailers
@@ -43,7 +44,7 @@ class UnaryCall(GrpcCall):
 
     def answered(self, answer: GrpcAnswer) -> None:
         """See ``FastCaller``."""
-        self._fast = False
+        self._fast, self._sent, self._message = False, None, b""
         try:
             self._answer(answer)
             self._done()
@@ -85,9 +86,7 @@ class UnaryCall(GrpcCall):
                 repeated, headers = self._host.repeated, self._headers
                 if repeated.headers is not headers:
                     repeated.begin(headers)
-                elif (
-                    repeated.path is not None and self.held is None and type(message) is not CompressedMessage
-                ):
+                elif repeated.path is not None and type(message) is not CompressedMessage:
                     self._sent = repeated.path.begin(message, self.context, self)
                 if self._sent is not None:
                     self._fast, self._message = True, message
@@ -95,11 +94,7 @@ class UnaryCall(GrpcCall):
                     request = GrpcRequest(headers.method, message, headers.metadata, self.context)
                     repeated.count = count = repeated.count + 1
                     # seldom, if there is no fast path
-                    if (
-                        not count & (count - 1)
-                        and self.held is None
-                        and type(message) is not CompressedMessage
-                    ):
+                    if not count & (count - 1) and type(message) is not CompressedMessage:
                         repeated.find(request)
                     self._task = self._host.loop.create_task(self._run(request))
                 if self.loan or self.window_held:
@@ -126,10 +121,11 @@ class UnaryCall(GrpcCall):
     async def _run(self, request: GrpcRequest) -> None:
         self._working = True
         try:
-            if isinstance(request.message, CompressedMessage):
-                size = len(request.message)
+            message: Any = request.message
+            if isinstance(message, CompressedMessage):
+                size = len(message)
                 CLIENT.set(self._host.peer)
-                request.message = await request.message.inflated(self._host.limits)
+                request.message = await message.inflated(self._host.limits)
                 self._count(size + len(request.message))
             serve = self._host.handler.serve if self._sent is None else self._sent.serve
             answer = await serve(request)

@@ -15,6 +15,7 @@ from typing import ClassVar
 from interlingua.protocols.content_coding import WINDOW_BITS, inflate
 from interlingua.protocols.fast_path import SentWaiter
 from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.client_options import DEFAULT_OPTIONS, ClientOptions
 from interlingua.protocols.transport.connect import UnsentError, connect
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.http.client_connection import HttpClientConnection, Received
@@ -22,10 +23,8 @@ from interlingua.protocols.transport.http.client_errors import HttpClientErrors,
 from interlingua.protocols.transport.http1.answer import total_size
 from interlingua.protocols.transport.http1.request import RequestHeads
 from interlingua.protocols.transport.threads import in_thread
-from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply, Prefix
 from interlingua.schemas import InferenceError
-from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 KEEP_SECS = 4.0
 """How long an idle connection is kept: less than the 5 seconds after which uvicorn, under KServe and
@@ -44,29 +43,19 @@ PreparedCall = tuple[bytes, Prefix | None]
 
 
 class PooledHttpClient:
-    """An ``HttpClient``: a pool of connections to ``url``, opened on demand; ``at`` is the numeric address of
-    its host, if known."""
+    """An ``HttpClient``: a pool of connections to ``url``, opened on demand."""
 
     relays: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        url: Url,
-        *,
-        connect_timeout_secs: float = 5.0,
-        max_response_bytes: int | None = None,
-        limits: DecodingLimits = DEFAULT_LIMITS,
-        at: str = "",
-        tls: TlsContext | None = None,
-    ) -> None:
-        self._tls = tls
+    def __init__(self, url: Url, options: ClientOptions = DEFAULT_OPTIONS) -> None:
+        self._tls = options.tls
         address = url.address
         self._address = address
-        self._host = at or address.host
-        self._connect_secs = connect_timeout_secs
-        self._limit = max_response_bytes
-        self._limits = limits
-        self._errors = HttpClientErrors(url, max_response_bytes)
+        self._host = options.at or address.host
+        self._connect_secs = options.connect_timeout_secs
+        self._limit = options.max_response_bytes
+        self._limits = options.limits
+        self._errors = HttpClientErrors(url, options.max_response_bytes)
         host = "unix" if address.path else str(address).removesuffix(_DEFAULT_PORT.get(url.scheme, ":80"))
         self._heads = RequestHeads(host, url.base)
         self._idle: list[HttpClientConnection] = []
@@ -100,9 +89,8 @@ class PooledHttpClient:
             reply.body = await self._decoded(reply.headers, reply.body)
         return reply
 
-    def prepare(self, request: HttpCall) -> PreparedCall:
+    def prepare(self, request: HttpCall, size: int) -> PreparedCall:
         """See ``CallbackClient``; ``request`` is not repeatable."""
-        size = total_size(request.parts)
         try:
             head = self._heads.write(request.method, request.path, request.query, request.headers, size)
         except ValueError as fault:
@@ -110,19 +98,19 @@ class PooledHttpClient:
         return head, request.prefix
 
     def begin(
-        self, prepared: PreparedCall, message: bytes, deadline: float, waiter: SentWaiter
+        self, prepared: PreparedCall, message: Buffer, deadline: float, waiter: SentWaiter
     ) -> HttpClientConnection | None:
         """See ``CallbackClient``."""
         idle = self._idle
         while idle:  # _kept, inlined
             connection = idle.pop()
-            if connection.usable:
+            if not connection.is_closing() and not connection.poll(0):  # usable, inlined
                 break
             connection.abort()
         else:
             return None
         head, prefix = prepared
-        connection.send(head + message, prefix, deadline, waiter)
+        connection.send(head, message, prefix, deadline, waiter)
         if self._deadlines is not None and deadline < self._deadlines.at:
             self._deadlines.add(deadline)
         return connection

@@ -61,6 +61,7 @@ class HttpClientConnection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
         self._sending: asyncio.Task[None] | None = None
         self._busy = self._streamed = self._direct = self._held = False
+        self._calls_back = False  # the waiter is no future
         self._prefix: Prefix | None = None
         self._first = 0  # how much of _arriving has to be here
         self._arriving: ArrivingBody | None = None  # the body of an answer that need not be complete
@@ -74,8 +75,9 @@ class HttpClientConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._turn = Turn(self._loop, self._transport, self._begin_turn)
         send_at_once(transport)
-        self._poll = select.poll()
-        self._poll.register(transport.get_extra_info("socket").fileno(), _INPUT)
+        poll = select.poll()
+        poll.register(transport.get_extra_info("socket").fileno(), _INPUT)
+        self.is_closing, self.poll = transport.is_closing, poll.poll
 
     def data_received(self, data: bytes) -> None:
         """Read an answer. Input that answers no request ends the connection."""
@@ -87,10 +89,9 @@ class HttpClientConnection(asyncio.Protocol):
         begun = reader.state is BODY
         try:
             reader.receive(data)
-        except HeadersError as error:
-            self._fail(self._errors.foreign(str(error)))
-        except BodyError as error:
-            self._fail(self._errors.broken_off() if begun else self._errors.foreign(str(error)))
+        except (HeadersError, BodyError) as error:
+            broken = begun and isinstance(error, BodyError)
+            self._fail(self._errors.broken_off() if broken else self._errors.foreign(str(error)))
         else:
             self._advance()
         if reader.pending:
@@ -150,7 +151,7 @@ class HttpClientConnection(asyncio.Protocol):
     def usable(self) -> bool:
         """Whether a request may go out: nothing has arrived since the last answer, not even an end. The event
         loop may be about to read what the socket has, however recent that answer is."""
-        return not self._transport.is_closing() and not self._poll.poll(0)
+        return not self.is_closing() and not self.poll(0)
 
     def request(
         self,
@@ -165,6 +166,7 @@ class HttpClientConnection(asyncio.Protocol):
         """Send a request with a body of ``parts``, ``size`` bytes together. ``prefix`` is that of an
         ``HttpCall``. The future raises ``InferenceError``."""
         self._busy, self.heard, self._streamed, self._prefix = True, False, streamed, prefix
+        self._calls_back = False
         self.reader.begin(
             bodiless=bodiless, streamed=streamed, arriving=None if prefix is None else self._begin_arriving
         )
@@ -175,12 +177,18 @@ class HttpClientConnection(asyncio.Protocol):
         self._waiter = waiter = self._loop.create_future()
         return waiter
 
-    def send(self, data: bytes, prefix: Prefix | None, deadline: float, waiter: SentWaiter) -> None:
-        """Send a request, ``data``, whose answer ``waiter`` gets; ``prefix`` is that of an ``HttpCall``."""
+    def send(
+        self, head: bytes, body: Buffer, prefix: Prefix | None, deadline: float, waiter: SentWaiter
+    ) -> None:
+        """Send a request whose answer ``waiter`` gets; ``prefix`` is that of an ``HttpCall``."""
         self.deadline = deadline
         self._busy, self.heard, self._streamed, self._prefix = True, False, False, prefix
+        self._calls_back = True
         self.reader.begin(arriving=None if prefix is None else self._begin_arriving)
-        self._transport.write(data)
+        if len(body) <= JOINED_BYTES:
+            self._transport.write(head + body)
+        else:
+            write_pieces(self._transport, (head, body), len(head) + len(body))
         self._waiter = waiter
 
     def more(self) -> Received:
@@ -241,10 +249,17 @@ class HttpClientConnection(asyncio.Protocol):
             if self._direct:
                 self._end_direct()
             waiter = self._waiter
-            if waiter is not None and not waiter.done():  # _deliver, inlined
+            # a callback has its outcome only from here
+            if waiter is not None and (self._calls_back or not waiter.done()):  # _deliver, inlined
                 self._waiter, headers = None, reader.headers
                 reply = HttpReply(headers.status, headers.headers, reader.body)
-                self.release()  # first: the waiter may send its next request
+                unsent = self._sending is not None or self._transport.get_write_buffer_size()
+                # first: the waiter may send its next request
+                if reader.state is IDLE and not unsent:  # release, inlined
+                    self._busy, reader.body = False, b""
+                    self._free(self)
+                else:
+                    self.release()
                 waiter.set_result(reply)
             else:
                 self.release()

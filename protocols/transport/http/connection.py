@@ -14,31 +14,30 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from time import monotonic
 from typing import cast
 
-from interlingua.protocols.fast_path import FastCall, FastPath
+from interlingua.protocols.fast_path import FastCall, FastPath, FindPath
 from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.h2.frames import PREFACE
 from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.http.engine import (
     FAULT,
     Settings,
+    declined,
     request_too_large,
-    stalled,
     within,
 )
+from interlingua.protocols.transport.http.inline import InlineRequests
 from interlingua.protocols.transport.http.receiving import BodyReceiver
 from interlingua.protocols.transport.http.writer import AnswerWriter
 from interlingua.protocols.transport.http1.answer import text_answer
+from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES
 from interlingua.protocols.transport.http1.headers import HeadersError, RequestHeaders
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD
 from interlingua.protocols.transport.listener import ConnectionSet
-from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, RefusedRequest
+from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad
 from interlingua.protocols.transport.sockets import client_host, half_closes, has_gone, send_at_once
-from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn
+from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn, turns_of
 from interlingua.protocols.wire import NO_CONTEXT, NO_PARAMS, WHOLE, Buffer, HttpAnswer, HttpRequest, parts_of
-from interlingua.schemas import CancelToken, Context, ErrorCode, InferenceError
-
-FindPath = Callable[[HttpRequest], FastPath | None]
-"""Returns the fast path of requests that repeat one, if the handler has one."""
+from interlingua.schemas import CancelToken, Context, InferenceError
 
 _COMPLETE = (ANSWERING, UNREAD)
 """In these states the task has a request to answer."""
@@ -65,10 +64,12 @@ class HttpConnection(BodyReceiver):
         self._ready = False  # the task has a request to answer
         self._find_path: FindPath | None = getattr(settings.handler, "fast_path", None)
         self._path: FastPath | None = None  # of requests with the headers _repeated
+        self._inlined = InlineRequests(settings.handler)
         self._repeated: RequestHeaders | None = None
         self._repetitions = 0  # that were served
         self._call: FastCall | None = None  # instead of a request of the task
         self._sent: FastCall | None = None  # the call of that request
+        self._written: bool | None = None  # its answer is; whether the connection persists
         self._answering = self._half_closed = False
 
     # called by the event loop
@@ -138,21 +139,7 @@ class HttpConnection(BodyReceiver):
         self._held.release()
         self._connections.remove(self, self._transport)
 
-    # called by the engine and its connection set
-
-    def check(self, now: float) -> None:
-        """End the wait for a client that has been silent too long, or sends too slowly; ``now`` is monotonic
-        time."""
-        if now < self._expires:
-            if self._reader.state is BODY:
-                self._check_rate(now)
-            return
-        if self._reader.state is CLOSED:
-            self._transport.abort()
-        elif self._request is None:
-            self._end()
-        else:
-            self._fail_body(self._request, stalled(self._settings.timeouts.body_secs))
+    # called by its connection set
 
     def drain(self) -> None:
         """Close if idle; else the next answer does."""
@@ -173,7 +160,9 @@ class HttpConnection(BodyReceiver):
         self._writer.flush()
         self._transport.abort()
 
-    abort = cut
+    def abort(self) -> None:
+        """See ``Accepted``."""
+        self.cut()
 
     # requests
 
@@ -189,14 +178,23 @@ class HttpConnection(BodyReceiver):
             if reader.pending:  # the first part counts: the headers may come in drips
                 self._expires = min(self._expires, monotonic() + settings.timeouts.header_secs)
             return
-        path = self._path
-        if path is not None and headers is self._repeated and reader.state is ANSWERING:
+        path, length = self._path, headers.length
+        if (
+            path is not None
+            and headers is self._repeated
+            and reader.state is ANSWERING
+            and (length <= SMALL_BYTES or self._held.fits(length))
+        ):
             self._call = call = path.begin(reader.body, NO_CONTEXT, self)
             if call is not None:
+                if length > SMALL_BYTES:
+                    self._held.grow(length)
                 self._expires = math.inf
                 self._connections.in_flight.add(self)
                 return
-        self._serve(headers)
+        inline = self._inlined
+        if inline.path is None or reader.state is not ANSWERING or not inline.answers(reader, self):
+            self._serve(headers)
 
     def _serve(self, headers: RequestHeaders) -> None:
         """Have the task answer the request with these ``headers``, once its body is here."""
@@ -222,13 +220,20 @@ class HttpConnection(BodyReceiver):
             self._early = settings.handler.refuse(request, request_too_large(limit, length))
         elif length > SMALL_BYTES and self._early is None and (excess := self._held.grow(length)) is not None:
             self._early = settings.handler.refuse(request, excess)
-        request.body = reader.body
+        self._complete(request)
+
+    def _complete(self, request: HttpRequest) -> None:
+        """Have the task answer ``request``, whose body is here."""
+        headers = self._reader.headers
+        request.body = self._reader.body
         if headers is not self._repeated:
             self._repeated, self._repetitions, self._path = headers, 0, None
-        elif self._early is None and self._find_path is not None and length <= SMALL_BYTES:
+        elif self._early is None and self._find_path is not None and 0 <= headers.length <= STREAMED_BYTES:
             self._repetitions = count = self._repetitions + 1
-            if not count & (count - 1) and headers.keep_alive and headers.minor:  # seldom, if there is none
+            # seldom, if there is none; an answer to HEAD has no body (RFC 9110, 9.3.2)
+            if not count & (count - 1) and headers.keep_alive and headers.minor and headers.method != "HEAD":
                 self._path = self._find_path(request)
+                self._inlined.find(request, headers)
         self._ready = True  # _wake, inlined
         if self._task is None:
             self._task = self._loop.create_task(self._work())
@@ -237,29 +242,46 @@ class HttpConnection(BodyReceiver):
 
     # the fast path
 
+    def _body_complete(self, request: HttpRequest) -> None:
+        """See ``BodyReceiver``."""
+        path, reader = self._path, self._reader
+        if path is not None and reader.headers is self._repeated and self._early is None:
+            self._call = path.begin(reader.body, request.context, self)
+            if self._call is not None:
+                return
+        if self._inlined.path is None or self._early is not None or not self._inlined.answers(reader, self):
+            self._complete(request)
+
     def answered(self, answer: HttpAnswer) -> None:
         """See ``FastCaller``."""
         self._call = None
-        connections, reader, parts = self._connections, self._reader, cast("Sequence[Buffer]", answer.parts)
-        if answer.size > SMALL_BYTES or self._transport.get_write_buffer_size():
-            self._serve(reader.headers)  # the task waits if the client reads slowly
-            self._early = answer
-            return
-        keep_alive = not (connections.stopping or (self._half_closed and not reader.pending))
+        connections, writer, parts = self._connections, self._writer, cast("Sequence[Buffer]", answer.parts)
+        keep_alive = not (connections.stopping or (self._half_closed and not self._reader.pending))
         hold = keep_alive and len(connections.in_flight) > 1
         try:
-            self._writer.whole(answer, parts, 1, keep_alive=keep_alive, bodiless=False, hold=hold)
-            self._go_on(keep_alive)
+            writer.whole(answer, parts, 1, keep_alive=keep_alive, bodiless=False, hold=hold)
+            if writer.paused:  # the task waits until the client has read most of it
+                self._written = keep_alive
+                self._resume()
+            else:
+                self._go_on(keep_alive)
         except ConnectionError:
             self.cut()  # the client disconnected
         except Exception:
             _log.exception("unexpected error")
             self.cut()
 
-    def fall_back(self) -> None:
-        """See ``FastCaller``."""
-        self._sent, self._call = self._call, None
-        self._serve(self._reader.headers)
+    def fall_back(self, call: FastCall | None = None) -> None:
+        """See ``FastCaller`` and ``InlineCaller``."""
+        self._sent, self._call = call or self._call, None
+        self._resume()
+
+    def _resume(self) -> None:
+        """Have the task go on with the request."""
+        if self._request is None:
+            self._serve(self._reader.headers)
+        else:  # its body has arrived in pieces
+            self._complete(self._request)
 
     def _abandon(self) -> None:
         """The client of a request on the fast path is gone, and the task has not begun to serve it."""
@@ -277,10 +299,7 @@ class HttpConnection(BodyReceiver):
             self._connections.remove(self, self._transport)
             hand_over(self._transport, self._http2(), first)
             return
-        answer = text_answer(error.status, str(error))
-        malformed = InferenceError(ErrorCode.MALFORMED, str(error))
-        settings = self._settings
-        settings.load.record(RefusedRequest("http", "", self._peer, error.status, malformed, len(first)))
+        answer = declined(self._settings, error.status, str(error), self._peer, len(first))
         self._reader.refuse()
         self._writer.whole(answer, parts_of(answer), 1, keep_alive=False, bodiless=False)
         self._end()
@@ -316,7 +335,9 @@ class HttpConnection(BodyReceiver):
                         context.write_ended()
                 self._go_on(keep_alive)
                 if self._request is not None:
-                    await asyncio.sleep(0)  # many pipelined requests give other connections their turn
+                    # many pipelined requests give other connections and threads their turn
+                    await asyncio.sleep(0)
+                    turns_of(self._loop).yield_to_threads()
         except (ConnectionError, InferenceError):
             pass  # the client disconnected, and the request is cancelled; or an answer broke off
         except Exception:
@@ -331,6 +352,10 @@ class HttpConnection(BodyReceiver):
     async def _answer(self, request: HttpRequest) -> bool:
         """Answer ``request``. Returns whether the connection persists."""
         settings, reader = self._settings, self._reader
+        if self._written is not None:
+            self._answering = True
+            await self._writer.drain()
+            return self._written
         answer = self._early
         if answer is None:
             try:
@@ -363,9 +388,11 @@ class HttpConnection(BodyReceiver):
         else:
             # a connection without others in flight waits for none
             hold = keep_alive and len(self._connections.in_flight) > 1
-            self._writer.whole(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless, hold=hold)
-            if self._writer.paused:
-                await self._writer.drain()
+            writer = self._writer
+            if not writer.whole(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless, hold=hold):
+                await writer.large(answer, parts, minor, keep_alive=keep_alive)
+            elif writer.paused:
+                await writer.drain()
         return keep_alive
 
     def _go_on(self, keep_alive: bool) -> None:
@@ -377,7 +404,7 @@ class HttpConnection(BodyReceiver):
             if self._reader.state is BODY:  # the answer came early (RFC 9112, 9.6)
                 self._stop_body(asyncio.CancelledError())
             self._arriving = None
-        self._request = self._early = None
+        self._request = self._early = self._written = None
         self._answering = False
         if self._sent is not None:
             self._sent.close()

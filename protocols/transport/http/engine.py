@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from interlingua.protocols.transport.http1.answer import text_answer
 from interlingua.protocols.transport.http1.body import (
     SMALL_CHUNK_BYTES,
     SMALL_CHUNKS_PER_SEC,
@@ -13,7 +14,7 @@ from interlingua.protocols.transport.http1.body import (
     SmallChunksError,
 )
 from interlingua.protocols.transport.listener import HALF_CLOSED_SECS, LINGER_SECS
-from interlingua.protocols.transport.load import ListenerLoad
+from interlingua.protocols.transport.load import ListenerLoad, RefusedRequest
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from interlingua.protocols.wire import HttpAnswer, HttpHandler, HttpRequest
 from interlingua.schemas import ErrorCode, InferenceError
@@ -52,6 +53,13 @@ class Engine(Protocol):
 
     async def stop(self, grace_secs: float) -> int:
         """Drain, cut and abort, as ``ConnectionSet.drain``. Answers meanwhile have ``Connection: close``."""
+
+
+def declined(settings: Settings, status: int, text: str, peer: str, size: int) -> HttpAnswer:
+    """The answer to ``size`` bytes of ``peer`` that are no request; the access log gets a record of them."""
+    error = InferenceError(ErrorCode.MALFORMED, text)
+    settings.load.record(RefusedRequest("http", "", peer, status, error, size))
+    return text_answer(status, text)
 
 
 def within(limit: int | None, request: HttpRequest, answer: HttpAnswer, handler: HttpHandler) -> HttpAnswer:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from time import monotonic_ns
 from typing import Protocol
 
+from interlingua.protocols.transport.closing import ended_by
 from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.http_headers import CONTINUE, HttpHeaders, answer_block
 from interlingua.protocols.transport.h2.server import ServerConnection
@@ -336,8 +337,9 @@ class HttpExchange(Stream):
             self._done()
 
     async def _answer(self) -> HttpAnswer:
-        if self._early is not None:
-            return self._early
+        early = self._early
+        if early is not None:
+            return early
         request, handler = self._request, self._handler
         try:
             answer = await handler.serve(request)
@@ -366,7 +368,7 @@ class HttpExchange(Stream):
             finally:
                 rest.close()
         elif not isinstance(parts, WHOLE) and isinstance(parts, AsyncIterator):
-            await self._send_stream(answer, parts, bodiless)
+            await ended_by(self._send_stream(answer, parts, bodiless), getattr(parts, "aclose", None))
         else:
             size = answer.size
             block = answer_block(answer, None if answer.status in BODILESS else size)
@@ -378,15 +380,11 @@ class HttpExchange(Stream):
             self._close()
 
     async def _send_stream(self, answer: HttpAnswer, parts: AsyncIterator[Buffer], bodiless: bool) -> None:
-        try:
-            if bodiless:
-                self.connection.sender.send_end(self, answer_block(answer))
-            else:
-                self.connection.sender.send_headers(self, answer_block(answer))
-                await self._send_all(parts)
-        finally:
-            if (close := getattr(parts, "aclose", None)) is not None:
-                await close()
+        if bodiless:
+            self.connection.sender.send_end(self, answer_block(answer))
+        else:
+            self.connection.sender.send_headers(self, answer_block(answer))
+            await self._send_all(parts)
 
     async def _send_all(self, parts: AsyncIterator[Buffer] | BodyRest) -> None:
         """Send ``parts`` as they come, and end the answer."""

@@ -37,19 +37,16 @@ from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.protocols.transport.sockets import has_gone
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
-from interlingua.protocols.transport.turns import TURN_FRAMES, Turn
-from interlingua.protocols.transport.writes import JOINED_BYTES
+from interlingua.protocols.transport.turns import TURN_CHUNKS, Turn, turns_of
+from interlingua.protocols.transport.writes import JOINED_BYTES, batches, write_pieces
 from interlingua.protocols.wire import Buffer, HttpAnswer, HttpRequest
 from interlingua.schemas import Context, InferenceError
 
 _NO_TRAILERS = b"\r\n0\r\n\r\n"
 """The end of a chunked body without trailers. A trailer section ends otherwise: its last line has a colon."""
 
-_SLICE_BYTES = 1 << 22
-"""How much is written at once: while a fast client reads, one write goes on, and everybody else waits."""
-
-_PIECE_BYTES = 1 << 12
-"""How much of what may be many chunks is parsed in one turn: some 700 chunks of one byte."""
+_PIECE_BYTES = 1 << 10
+"""How much of what may be many chunks is parsed in one turn: some 170 chunks of one byte."""
 
 _log = logging.getLogger(__name__)
 
@@ -121,6 +118,8 @@ class LibraryEngine:
         connection = request.protocol
         assert isinstance(connection, _Connection)  # noqa: S101
         self._running.add(connection)
+        if connection.pipelined:
+            turns_of(asyncio.get_running_loop()).yield_to_threads()
         asked = _head(request)
         try:
             answer, early = await self._answer(request, asked)
@@ -229,6 +228,11 @@ class _Connection(web.RequestHandler):
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
+    @property
+    def pipelined(self) -> bool:
+        """Whether another request has arrived behind this one."""
+        return bool(self._messages)
+
     def may_leak_trailers(self, request: web.BaseRequest) -> bool:
         """Whether ``request`` may have trailers (RFC 9112, 7.1.2). aiohttp 3.14 adds them to the headers of
         the next request on the connection, which must not follow."""
@@ -244,7 +248,7 @@ class _Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, as much in one turn as a connection may."""
         self._paced.turn.received(len(data))
-        if len(data) > _PIECE_BYTES and data.count(b"\r\n") > TURN_FRAMES:
+        if len(data) > _PIECE_BYTES and data.count(b"\r\n") > TURN_CHUNKS:
             # reading pauses until the last piece
             self._waiting = memoryview(data)
             self._go_on()
@@ -360,19 +364,15 @@ class _Answer(web.StreamResponse):
         elif size <= JOINED_BYTES:
             transport.write(b"".join((head, *parts)) if size else head)
         else:
-            transport.write(head)
-            await self._slices(request, parts)
-            await self._drain(request)
+            await self._large(request, (head, *map(flat, parts)))
 
-    async def _slices(self, request: web.BaseRequest, parts: Sequence[Buffer]) -> None:
+    async def _large(self, request: web.BaseRequest, pieces: Sequence[Buffer]) -> None:
         transport = _transport(request)
         try:
-            for part in parts:
-                piece = memoryview(flat(part))
-                for start in range(0, len(piece), _SLICE_BYTES):
-                    if start:
-                        await self._drain(request)
-                    _transport(request).write(piece[start : start + _SLICE_BYTES])
+            for batch, size in batches(pieces):
+                write_pieces(_transport(request), batch, size)
+                await self._drain(request)
+                await asyncio.sleep(0)  # others have their turn, even if the client has taken everything
         except BaseException:
             transport.abort()  # nothing may follow half an answer
             raise

@@ -18,6 +18,7 @@ from yarl import URL
 
 from interlingua.protocols.content_coding import WINDOW_BITS, inflate
 from interlingua.protocols.transport.address import Url
+from interlingua.protocols.transport.client_options import DEFAULT_OPTIONS, ClientOptions
 from interlingua.protocols.transport.http.body import READ_BYTES, read_body
 from interlingua.protocols.transport.http.client import KEEP_SECS
 from interlingua.protocols.transport.http.client_errors import HttpClientErrors, unwritable
@@ -26,35 +27,25 @@ from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.transport.writes import JOINED_BYTES
 from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply
 from interlingua.schemas import ErrorCode, InferenceError
-from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
 
 _OWN_HEADERS = ("User-Agent", "Content-Type", "Accept", "Accept-Encoding")
 """What aiohttp would add by itself."""
 
 
 class AiohttpClient:
-    """An ``HttpClient``: a pool of connections to ``url``, opened as they are needed; ``at`` is the numeric
-    address of its host, where that has been looked up."""
+    """An ``HttpClient``: a pool of connections to ``url``, opened as they are needed."""
 
     relays: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        url: Url,
-        *,
-        connect_timeout_secs: float = 5.0,
-        max_response_bytes: int | None = None,
-        limits: DecodingLimits = DEFAULT_LIMITS,
-        at: str = "",
-    ) -> None:
+    def __init__(self, url: Url, options: ClientOptions = DEFAULT_OPTIONS) -> None:
         self._url = url
-        self._errors = HttpClientErrors(url, max_response_bytes)
-        self._limit = max_response_bytes
-        self._limits = limits
-        self._connect_secs = connect_timeout_secs
+        self._errors = HttpClientErrors(url, options.max_response_bytes)
+        self._limit = options.max_response_bytes
+        self._limits = options.limits
+        self._connect_secs = options.connect_timeout_secs
         host = "unix" if url.address.path else str(url.address)
         self._prefix = f"{url.scheme or 'http'}://{host}{url.base}"
-        self._at = at
+        self._at = options.at
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, request: HttpCall) -> HttpReply:

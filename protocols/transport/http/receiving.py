@@ -10,12 +10,18 @@ import math
 from time import monotonic, monotonic_ns
 
 from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
-from interlingua.protocols.transport.http.engine import Settings, broken_body, request_too_large, slow_body
+from interlingua.protocols.transport.http.engine import (
+    Settings,
+    broken_body,
+    request_too_large,
+    slow_body,
+    stalled,
+)
 from interlingua.protocols.transport.http.writer import AnswerWriter
 from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, ArrivingBody
 from interlingua.protocols.transport.http1.body import BodyError, SmallChunksError
 from interlingua.protocols.transport.http1.headers import RequestHeaders
-from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, RequestReader
+from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, RequestReader
 from interlingua.protocols.transport.load import BodyLoad
 from interlingua.protocols.transport.memory import HUGE_PAGE_BYTES, use_small_pages
 from interlingua.protocols.transport.turns import Turn
@@ -50,6 +56,28 @@ class BodyReceiver(asyncio.Protocol):
 
     def _wake(self) -> None:
         """Have the task answer the request."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """Close the connection."""
+        raise NotImplementedError
+
+    def check(self, now: float) -> None:
+        """End the wait for a client that has been silent too long, or sends too slowly; ``now`` is monotonic
+        time."""
+        if now < self._expires:
+            if self._reader.state is BODY:
+                self._check_rate(now)
+            return
+        if self._reader.state is CLOSED:
+            self._transport.abort()
+        elif self._request is None:
+            self._end()
+        else:
+            self._fail_body(self._request, stalled(self._settings.timeouts.body_secs))
+
+    def _body_complete(self, request: HttpRequest) -> None:
+        """Have ``request`` answered, whose body has arrived in pieces."""
         raise NotImplementedError
 
     def _begin_body(self, request: HttpRequest, headers: RequestHeaders) -> None:
@@ -115,8 +143,7 @@ class BodyReceiver(asyncio.Protocol):
         if self._arriving is not None:
             self._serve_early(request, self._arriving)
         elif reader.state is not BODY:
-            request.body = reader.body
-            self._wake()
+            self._body_complete(request)
 
     def _serve_early(self, request: HttpRequest, body: ArrivingBody) -> None:
         """Have ``request`` answered while its ``body`` arrives, once enough of that is here."""
@@ -183,8 +210,7 @@ class BodyReceiver(asyncio.Protocol):
         if self._arriving is not None:
             self._serve_early(request, self._arriving)
         elif reader.state is ANSWERING:
-            request.body = reader.body
-            self._wake()
+            self._body_complete(request)
 
     def _begin_turn(self) -> None:
         """It is this connection's turn again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+from interlingua.protocols.transport.closing import ended_by
 from interlingua.protocols.transport.http1.answer import (
     BODILESS,
     chunk,
@@ -22,7 +23,13 @@ from interlingua.protocols.transport.http1.answer import (
 )
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.timeouts import Timeouts
-from interlingua.protocols.transport.writes import JOINED_BYTES, flushes_of, write_pieces
+from interlingua.protocols.transport.writes import (
+    JOINED_BYTES,
+    WRITTEN_BYTES,
+    batches,
+    flushes_of,
+    write_pieces,
+)
 from interlingua.protocols.wire import BodyRest, Buffer, Headers, HttpAnswer, parts_of
 
 _GONE = "the client closed the connection"
@@ -93,9 +100,10 @@ class AnswerWriter:
         keep_alive: bool,
         bodiless: bool,
         hold: bool = False,
-    ) -> None:
+    ) -> bool:
         """Write an answer that has all of its ``parts``; ``hold`` a small one until the end of the turn.
-        Raises ``ConnectionError`` where the client is gone."""
+        Returns whether it is written: large ones are for :meth:`large`. Raises ``ConnectionError`` where the
+        client is gone."""
         if self._transport.is_closing():
             raise ConnectionResetError(_GONE)
         size = answer.size
@@ -108,15 +116,29 @@ class AnswerWriter:
             held, self.held = self.held, b"".join((self.held, head, *(() if bodiless else parts)))
             if not held:
                 self._flushes.add(self.flush)
-            return
+            return True
         if self.held:
             self.flush()
         if bodiless:
             self._transport.write(head)
         elif size <= JOINED_BYTES:
             self._transport.write(b"".join((head, *parts)))
-        else:
+        elif size <= WRITTEN_BYTES:
             write_pieces(self._transport, (head, *map(flat, parts)), size)
+        else:
+            return False
+        return True
+
+    async def large(
+        self, answer: HttpAnswer, parts: Sequence[Buffer], minor: int, *, keep_alive: bool
+    ) -> None:
+        """Write an answer that has all of its ``parts``, while others have their turns. Raises
+        ``ConnectionError`` where the client is gone."""
+        head = self._head(answer, f"content-length: {answer.size}\r\n", minor, keep_alive)
+        for batch, size in batches((head, *map(flat, parts))):
+            self._check_client()
+            write_pieces(self._transport, batch, size)
+            await (self.drain() if self.paused else asyncio.sleep(0))
 
     async def arriving(self, answer: HttpAnswer, rest: BodyRest, minor: int, *, keep_alive: bool) -> None:
         """Write an answer whose ``rest`` is arriving. Raises what that raises, and ``ConnectionError`` where
@@ -183,22 +205,19 @@ class AnswerWriter:
         framing = "transfer-encoding: chunked\r\n" if chunked else ""
         self.flush()
         self._transport.write(head_of(answer.status, answer.headers, framing, minor, keep_alive))
-        try:
-            if not bodiless:
-                async for part in parts:
-                    if size := size_of(part):
-                        self._check_client()
-                        self._piece(part, size, chunked=chunked)
-                        await self.drain()
-                self._check_client()
-                if chunked:
-                    self._transport.write(b"0\r\n\r\n")
-        finally:
-            if (close := getattr(parts, "aclose", None)) is not None:
-                await close()
+        await ended_by(self._pieces(parts, chunked, bodiless), getattr(parts, "aclose", None))
 
-    def _piece(self, part: Buffer, size: int, *, chunked: bool) -> None:
-        write_pieces(self._transport, chunk(part, size) if chunked else (flat(part),), size)
+    async def _pieces(self, parts: AsyncIterator[Buffer], chunked: bool, bodiless: bool) -> None:
+        if bodiless:
+            return
+        async for part in parts:
+            if size := size_of(part):
+                self._check_client()
+                write_pieces(self._transport, chunk(part, size) if chunked else (flat(part),), size)
+                await self.drain()
+        self._check_client()
+        if chunked:
+            self._transport.write(b"0\r\n\r\n")
 
     def _check_client(self) -> None:
         if self._transport.is_closing():

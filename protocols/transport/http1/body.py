@@ -12,7 +12,7 @@ import re
 from interlingua.protocols.transport.allowance import Allowance
 from interlingua.protocols.transport.http1.headers import NAME
 from interlingua.protocols.transport.memory import Allocate, unfilled
-from interlingua.protocols.transport.turns import TURN_FRAMES
+from interlingua.protocols.transport.turns import TURN_CHUNKS
 from interlingua.protocols.wire import Buffer
 
 _JOINED_BYTES = 1 << 16
@@ -25,7 +25,7 @@ _SPARE_BYTES, _CHECK_BYTES = 16 << 20, 4 << 20
 """The memory that must be left while a body grows in pieces, and how often that is checked: the event
 loop would cut the connection if its own allocations were the first to fail."""
 
-_COPIED_BYTES = 1 << 14
+COPIED_BYTES = 1 << 14
 """Up to this size a copy of a body costs less than a view, and keeps nothing else in memory."""
 
 _MAX_LINE_BYTES = 1 << 12
@@ -67,7 +67,7 @@ def small_chunks() -> Allowance:
 
 def body_in(data: bytes | bytearray, at: int, length: int) -> Buffer:
     """The body of ``length`` bytes in ``data[at:]``, which contains all of it."""
-    if length > _COPIED_BYTES and type(data) is bytes:
+    if length > COPIED_BYTES and type(data) is bytes:
         return memoryview(data)[at : at + length]
     return bytes(data[at : at + length])
 
@@ -196,7 +196,9 @@ class UnchunkedBody:
         """The bytes that have arrived since the last time."""
         return self._pieces.take()
 
-    whole = take
+    def whole(self) -> bytes:
+        """What :meth:`take` has left, once the body is complete."""
+        return self._pieces.take()
 
 
 class ChunkedBody:
@@ -228,7 +230,7 @@ class ChunkedBody:
     def feed(self, data: bytes | bytearray, at: int) -> int:
         """Take the bytes of the body from ``data[at:]``, as many chunks as in one turn (``transport.turns``).
         Returns where they end. Raises ``BodyError``."""
-        turn = TURN_FRAMES
+        turn = TURN_CHUNKS
         if not self._left and not self._line and self._trailer_bytes is None:
             at, turn = self._small_chunks(data, at, turn)
         while at < len(data) and not self.complete and turn > 0:

@@ -11,7 +11,7 @@ import enum
 
 from interlingua.protocols.transport.allowance import Allowance
 from interlingua.protocols.transport.http1.arriving import ArrivingBody
-from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody, body_in, small_chunks
+from interlingua.protocols.transport.http1.body import COPIED_BYTES, ChunkedBody, SizedBody, small_chunks
 from interlingua.protocols.transport.http1.headers import (
     END,
     HeaderProbe,
@@ -138,16 +138,12 @@ class RequestReader:
     def read_headers(self, data: bytes = b"") -> RequestHeaders | None:
         """In state IDLE, go on with ``data``: the headers of the next request once they are complete. The
         state is then ANSWERING if the body is complete too, else BODY. Raises ``HeadersError``."""
-        at = self._at
-        if at == len(self._data):
-            self._data, self._at, at = b"", 0, 0
-        else:
-            if data:
-                self.receive(data)
-            data, at = self._data, self._at  # type: ignore[assignment]
-        headers = self.headers
-        if not headers.raw or not data.startswith(headers.raw, at):  # clients repeat themselves
-            self._data = data
+        if self._at == len(self._data):
+            self._data, self._at = data, 0
+        elif data:
+            self.receive(data)
+        held, at, headers = self._data, self._at, self.headers
+        if not headers.raw or not held.startswith(headers.raw, at):  # clients repeat themselves
             found = self._find_headers()
             if found is None:
                 return None
@@ -156,14 +152,18 @@ class RequestReader:
         self._probe = None
         at += len(headers.raw)
         length = headers.length
-        if 0 <= length <= len(data) - at:
-            self.body = body_in(data, at, length)
-            at += length
+        if 0 <= length <= len(held) - at:
+            end = at + length  # body_in, inlined
+            if length > COPIED_BYTES and type(held) is bytes:
+                self.body = memoryview(held)[at:end]
+            else:
+                self.body = bytes(held[at:end])
+            at = end
             self.state = TRANSITIONS[self.state][REQUEST]
         else:
             self._body = self._chunked_body() if length < 0 else SizedBody(length, self._allocate)
             self.state = TRANSITIONS[self.state][HEADERS]
-        self._data, self._at = (b"", 0) if at == len(data) else (data, at)
+        self._data, self._at = (b"", 0) if at == len(held) else (held, at)
         return headers
 
     def read_body(self, data: bytes = b"") -> int:

@@ -10,7 +10,13 @@ import enum
 from collections.abc import Callable
 
 from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, ArrivingBody
-from interlingua.protocols.transport.http1.body import ChunkedBody, SizedBody, UnchunkedBody, body_in
+from interlingua.protocols.transport.http1.body import (
+    COPIED_BYTES,
+    ChunkedBody,
+    SizedBody,
+    UnchunkedBody,
+    body_in,
+)
 from interlingua.protocols.transport.http1.headers import HeaderProbe, HeadersError
 from interlingua.protocols.transport.http1.reply_headers import (
     CHANGING,
@@ -130,7 +136,8 @@ class ReplyReader:
         """Go on with ``data``. Raises ``HeadersError`` and ``BodyError``."""
         surplus = True
         if self.state is HEADERS:
-            surplus = self._read_headers(data)
+            repeats = self._known.raw and not self._data  # servers repeat themselves
+            surplus = self._read_repeated(data) if repeats else self._read_headers(data)
         elif self.state is BODY:
             if self.pending:
                 data, self.pending = self.pending + data, b""
@@ -182,6 +189,29 @@ class ReplyReader:
         """How many bytes :meth:`take` would return."""
         return 0 if self._body is None else self._body.size - self._taken
 
+    def _read_repeated(self, data: bytes) -> bool:
+        """As :meth:`_read_headers`, of an answer whose headers may be those of the one before."""
+        headers, at = self._known, len(self._known.raw)
+        if not data.startswith(headers.raw):
+            if self._repeated is None:
+                self._repeated = RepeatedReply(headers, self._changing)
+            at = self._repeated.read(data)
+            if not at:
+                return self._read_headers(data)
+            headers = self._repeated.reply
+        length = 0 if self._bodiless else headers.length
+        end = at + length
+        if self._streamed or length < 0 or end > len(data):
+            return self._begin_body(headers, data, at)
+        # _begin_body and body_in, inlined
+        if length > COPIED_BYTES and type(data) is bytes:
+            self.body = memoryview(data)[at:end]
+        else:
+            self.body = bytes(data[at:end])
+        self.headers, self.complete = headers, True
+        self.state = REPLY_TRANSITIONS[self.state][COMPLETE if headers.keep_alive else LAST]
+        return end < len(data)
+
     def _read_headers(self, data: bytes | bytearray) -> bool:
         """Read the final answer's headers, and what is here of its body. Returns whether input is left
         over."""
@@ -189,13 +219,6 @@ class ReplyReader:
         if kept:
             self._data += data
             data = self._data
-        elif known.raw:  # servers repeat themselves
-            if data.startswith(known.raw):
-                return self._begin_body(known, data, len(known.raw))
-            if self._repeated is None:
-                self._repeated = RepeatedReply(known, self._changing)
-            if after := self._repeated.read(data):
-                return self._begin_body(self._repeated.reply, data, after)
         at = 0
         while end := END.search(data, max(at, kept - len(b"\n\r"))):
             headers = parse_reply_headers(bytes(data[at : end.end()]))

@@ -92,12 +92,7 @@ class Homes:
 
 
 def in_order(identity: int | str, members: Iterable[Member]) -> list[Member]:
-    """``members`` in the sequence's order of preference."""
-    return sorted(members, key=rank(identity))
-
-
-def rank(identity: int | str) -> Callable[[Member], bytes]:
-    """The key of the sequence's order of preference: rendezvous hashing."""
+    """``members`` in the sequence's order of preference: rendezvous hashing."""
     text = str(identity).encode(errors="surrogatepass")
     # not hash(), which differs from one process to the next
-    return lambda member: blake2b(b"%b %b" % (member.url.encode(), text)).digest()
+    return sorted(members, key=lambda member: blake2b(b"%b %b" % (member.url.encode(), text)).digest())

@@ -14,6 +14,7 @@ from collections.abc import Sequence as Several
 from types import TracebackType
 from typing import Any
 
+from interlingua.protocols.transport.closing import ended_by
 from interlingua.protocols.wire import BodyRest, ConnectionFailedError
 from interlingua.runtime.upstream.pool import spans
 from interlingua.runtime.upstream.pool.discovery import Discovery
@@ -95,17 +96,15 @@ class Pool:
         }
         _log.info("upstream servers changed", extra={"facts": facts})
         for member in go:
-            leaving = asyncio.create_task(self._leave(member))
+            leaving = asyncio.create_task(ended_by(self._idle(member), member.close))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
 
-    async def _leave(self, member: Member) -> None:
-        try:
-            if self._probes is not None:
-                await self._probes.stop((member,))
-            await member.idle()
-        finally:
-            await member.close()
+    async def _idle(self, member: Member) -> None:
+        """Wait until ``member``, which gets no more requests, is not probed and has answered the last."""
+        if self._probes is not None:
+            await self._probes.stop((member,))
+        await member.idle()
 
     def choose(self, tried: Several[Member]) -> Member | None:
         """The best server with the fewest requests, in turn among equals; None if no server except those
@@ -129,6 +128,12 @@ class Pool:
             return None
         self.turn = chosen
         return self.members[chosen]
+
+    def undo(self, turn: int) -> None:
+        """Forget the last choice, before which ``turn`` was that."""
+        if self.differ:
+            self._weighted.undo()
+        self.turn = turn
 
     def pinned(self, pins: dict[object, object], tried: Several[Member]) -> Member | None:
         """The server of requests that share ``pins``. They stay there while it works and is ready, then all
@@ -224,10 +229,13 @@ class Attempt:
         context: Context | None = None,
     ) -> None:
         self._pool = pool
-        self._sent: Any = None if context is None else context.sent
+        self._sent: Any = None
         self._request = request if request is not None and request.sequence is not None else None
-        self._context = context = context if request is None else request.context
-        self.trace: Trace | None = None if context is None else context.trace
+        self._context = context if request is None else request.context
+        sent = None if self._context is None else self._context.sent
+        if sent is not None and (request is None or sent.translates):
+            self._sent = sent
+        self.trace: Trace | None = None if self._context is None else self._context.trace
         self.span: Span | None = None
         self._harmless = harmless
         self._tried: tuple[Member, ...] = ()

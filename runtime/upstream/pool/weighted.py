@@ -24,6 +24,7 @@ class Weighted:
         self._zone = zone
         self._slow_start = slow_start_secs
         self._clock = 0.0
+        self._before: tuple[Member, float, float] | None = None
 
     def differ(self, members: Sequence[Member]) -> bool:
         """Whether ``members`` are not simply equals."""
@@ -49,9 +50,16 @@ class Weighted:
         chosen, share = min(
             shares, key=lambda each: (each[0].running * lightest // each[1], max(each[0].due, clock))
         )
+        self._before = chosen, chosen.due, clock
         self._clock = max(chosen.due, clock)
         chosen.due = self._clock + 1 / share
         return chosen
+
+    def undo(self) -> None:
+        """Forget the last choice."""
+        if self._before is not None:
+            member, due, clock = self._before
+            member.due, self._clock = due, clock
 
     def _elsewhere(self, member: Member) -> bool:
         return bool(self._zone) and member.zone != self._zone

@@ -24,8 +24,9 @@ from benchmarks.hostile.attack import Target
 from benchmarks.hostile.table import ATTACKS
 from tests.e2e.bad_inputs import graphpipe, grps, oip_grpc, oip_http, trtis
 from tests.e2e.bad_inputs.wires import TRANSPORTS, connections
-from tests.e2e.daemon import Daemon, eventually
+from tests.e2e.daemon import Daemon
 from tests.e2e.soak.samples import Gate
+from tests.waiting import eventually
 
 Done = Counter[str]
 """How often each has happened."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.http.server import HttpServer
@@ -104,10 +104,10 @@ class GrpcEcho:
 
 @asynccontextmanager
 async def serving(
-    handler: HttpEcho, address: Address = LOOPBACK, **options: float
+    handler: HttpEcho, address: Address = LOOPBACK, **options: Any
 ) -> AsyncIterator[HttpServer]:
     """A started server, stopped without grace at the end."""
-    server = HttpServer(handler, address, engine=ENGINE, **options)  # type: ignore[arg-type]
+    server = HttpServer(handler, address, engine=ENGINE, **options)
     await server.start()
     try:
         yield server

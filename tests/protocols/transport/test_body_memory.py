@@ -23,6 +23,7 @@ from tests.protocols.transport.framed.test_server import FramedEcho
 from tests.protocols.transport.h2.peer import DATA, frame, head, message, settings, window_update
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho
 from tests.standins.brpc_frames import request_frame
+from tests.waiting import until
 
 WINDOWS = settings((4, 1 << 20)) + window_update(0, 1 << 20)
 """The client takes whole answers."""
@@ -111,12 +112,6 @@ def no_garbage_collection() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @TRANSPORTS

@@ -16,6 +16,7 @@ import grpc.aio
 import pytest
 
 from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.wire import (
     BrpcRequest,
@@ -94,7 +95,7 @@ async def babbling(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def failure(transport: str, engine: str, url: str, **options: float) -> ConnectionFailedError:
-    client: Any = CLIENTS[transport, engine](parse_url(url), **options)  # type: ignore[arg-type]
+    client: Any = CLIENTS[transport, engine](parse_url(url), ClientOptions(**options))  # type: ignore[arg-type]
     try:
         with pytest.raises(ConnectionFailedError) as caught:
             await client.send(request(transport))
@@ -213,7 +214,9 @@ async def test_a_host_that_has_been_looked_up_keeps_its_name(transport: str, eng
 
     async with behaving(transport, reading, seen) as url:
         port = url.rpartition(":")[2]
-        client: Any = CLIENTS[transport, engine](parse_url(f"nowhere.invalid:{port}"), at="127.0.0.1")
+        client: Any = CLIENTS[transport, engine](
+            parse_url(f"nowhere.invalid:{port}"), ClientOptions(at="127.0.0.1")
+        )
         with pytest.raises(InferenceError, match=f"nowhere.invalid:{port}"):
             await client.send(request(transport, 0.4))
         await client.close()

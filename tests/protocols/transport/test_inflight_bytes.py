@@ -21,6 +21,7 @@ from tests.protocols.transport.framed.test_server import FramedEcho
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho
 from tests.protocols.transport.test_load import Engine
 from tests.standins.brpc_frames import request_frame
+from tests.waiting import until
 
 LARGE, SMALL = bytes(300_000), bytes(1000)
 LIMIT = 400_000
@@ -66,12 +67,6 @@ async def received(stream: Stream, enough: int) -> bytes:
         while len(data) <= enough and (piece := await asyncio.wait_for(stream[0].read(1 << 20), 5)):
             data += piece
     return data
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.wire import BrpcRequest, FramedCall, GrpcRequest, HttpCall
 from interlingua.schemas import Context, InferenceError
@@ -56,7 +57,9 @@ def _few_objects() -> Iterator[None]:
 async def misbehaving(transport: str, name: str, engine: str = "native") -> AsyncIterator[tuple[Any, Server]]:
     session, table = MISBEHAVING[transport]
     server = Server(session, table[name][0])
-    client: Any = CLIENTS[transport, engine](parse_url(server.url, transport), max_response_bytes=LIMIT)
+    client: Any = CLIENTS[transport, engine](
+        parse_url(server.url, transport), ClientOptions(max_response_bytes=LIMIT)
+    )
     try:
         yield client, server
     finally:

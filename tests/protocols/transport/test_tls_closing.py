@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from interlingua.protocols.transport.address import Address, parse_url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.http.client import PooledHttpClient
 from interlingua.protocols.transport.reach import unreachable
@@ -28,14 +29,14 @@ LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 
 
 async def http(address: Address, tls: TlsContext) -> None:
-    client = PooledHttpClient(parse_url(f"https://{address}"), tls=tls)
+    client = PooledHttpClient(parse_url(f"https://{address}"), ClientOptions(tls=tls))
     with pytest.raises(InferenceError):
         await client.send(HttpCall("GET", "/", context=Context(deadline=time.monotonic() + 0.3)))
     await client.close()
 
 
 async def grpc(address: Address, tls: TlsContext) -> None:
-    client = GrpcChannelClient(parse_url(str(address)), tls=tls)
+    client = GrpcChannelClient(parse_url(str(address)), ClientOptions(tls=tls))
     with pytest.raises(InferenceError):
         await client.send(GrpcRequest("/s/m", b"", context=Context(deadline=time.monotonic() + 0.3)))
     await client.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -97,7 +99,7 @@ async def test_a_connection_that_closes_meanwhile_is_left_alone() -> None:
     assert (owner.transport.calls, owner.log) == (["pause"], [])
 
 
-async def test_connections_go_on_in_order_and_few_in_each_turn_of_the_loop() -> None:
+async def test_connections_go_on_in_order_and_one_in_each_turn_of_the_loop() -> None:
     log: list[Owner] = []
     owners = [Owner(3, log) for _ in range(10)]
     for owner in owners:
@@ -108,7 +110,27 @@ async def test_connections_go_on_in_order_and_few_in_each_turn_of_the_loop() -> 
         await turned(1)
         most = max(most, len(log) - before)
     assert log == owners * 3
-    assert most == turns._TURN_CONNECTIONS
+    assert most == 1
+
+
+async def switches_while_waiting(count: int) -> int:
+    """How often the thread of the loop sleeps while so many connections always wait."""
+    owners = [Owner(1 << 30, []) for _ in range(count)]
+    for owner in owners:
+        owner.turn.end()
+    until, before = monotonic() + 0.05, resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    while monotonic() < until:
+        await asyncio.sleep(0)
+    slept = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
+    for owner in owners:
+        owner.left = 0
+    await turned(count)
+    return slept
+
+
+async def test_threads_run_while_connections_wait() -> None:
+    idle, busy = [await switches_while_waiting(count) for count in (0, 1)]
+    assert busy > idle
 
 
 async def test_a_turn_has_fewer_bytes_while_another_connection_waits() -> None:
@@ -121,7 +143,7 @@ async def test_a_turn_has_fewer_bytes_while_another_connection_waits() -> None:
     assert not other.turn.waiting
     other.turn.received(1)
     assert (other.turn.waiting, alone.turn.contended) == (True, True)
-    await turned(1)
+    await turned(2)
     other.turn.received(TURN_BYTES - 1)
     assert not other.turn.waiting
 
@@ -147,8 +169,8 @@ async def test_nothing_is_lost_where_every_turn_ends_early(
 ) -> None:
     for name in ("TURN_BYTES", "RECEIVE_BYTES"):
         monkeypatch.setattr(turns, name, 1)
-    for module in (frame_reader, http1_body):
-        monkeypatch.setattr(module, "TURN_FRAMES", 1)
+    monkeypatch.setattr(frame_reader, "TURN_FRAMES", 1)
+    monkeypatch.setattr(http1_body, "TURN_CHUNKS", 1)
     async with serving() as here:
         client: Any = client_of(transport)(Url(here.server.address))
         try:

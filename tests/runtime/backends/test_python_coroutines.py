@@ -4,7 +4,7 @@ life: tasks go on when ``execute`` has returned, and the coroutines of a decoupl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import load_model
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Tensor
 from tests.runtime.python_models import DECOUPLED, INT32, instance, numbers, python_model
+from tests.waiting import until
 
 SECS = 20
 """What no test comes near unless something waits for ever."""
@@ -59,12 +60,6 @@ async def streamed(model: LocalModel, *values: int) -> list[Any]:
             response.error.message if response.error else numbers(response) if response.outputs else None
             async for response in model.stream(requested(*values))
         ]
-
-
-async def until(true: Callable[[], Any]) -> None:
-    async with asyncio.timeout(SECS):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 BACKGROUND = """

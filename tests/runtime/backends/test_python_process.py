@@ -11,9 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from interlingua.schemas import (
     CancelToken,
@@ -32,14 +30,9 @@ from tests.runtime.python_models import (
     request,
     worker,
 )
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
-
-
-async def until(true: Callable[[], Any], secs: float = 10) -> None:
-    async with asyncio.timeout(secs):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:

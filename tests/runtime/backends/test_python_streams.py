@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,7 @@ from tests.runtime.python_models import (
     numbers,
     request,
 )
-
-
-async def until(true: Callable[[], Any], secs: float = 10) -> None:
-    async with asyncio.timeout(secs):
-        while not true():
-            await asyncio.sleep(0.01)
+from tests.waiting import until
 
 
 async def responses(model: LocalModel, asked: InferRequest) -> list[tuple[Any, bool]]:

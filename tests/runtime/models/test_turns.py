@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from interlingua.runtime.models.turns import Turns
+from interlingua.schemas import Context, ErrorCode, InferenceError
 
 
 async def test_turns_come_in_the_order_of_asking_and_do_not_overlap() -> None:
@@ -45,6 +47,23 @@ async def test_a_failed_or_cancelled_request_passes_the_turn_on() -> None:
         await tasks[0]
     await tasks[2]
     assert done == [2] and tasks[1].cancelled()
+
+
+async def test_a_turn_comes_before_the_deadline_or_not_at_all() -> None:
+    turns, done = Turns(), []
+
+    async def take(context: Context) -> None:
+        async with turns.of("a", "m", context):
+            done.append(context)
+
+    async with turns.of("a"):
+        with pytest.raises(InferenceError, match="model 'm' did not answer before the deadline") as caught:
+            await take(Context(deadline=time.monotonic() + 0.02))
+        assert caught.value.code is ErrorCode.DEADLINE_EXCEEDED and caught.value.begun is False
+        patient = asyncio.ensure_future(take(Context(deadline=time.monotonic() + 60)))
+        await asyncio.sleep(0)
+    await patient
+    assert len(done) == 1 and not vars(turns)["_locks"]
 
 
 async def test_nothing_is_kept() -> None:

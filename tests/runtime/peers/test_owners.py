@@ -69,6 +69,35 @@ def test_daemons_with_one_list_agree_and_share_alike() -> None:
     assert {wider.owner(each).url for each in moved} == {"e:1"} and 650 < len(moved) < 950
 
 
+def test_a_name_with_one_address_is_hashed_by_the_name() -> None:
+    """Such as that of a pod of a StatefulSet, whose address changes when it starts again."""
+    before = daemon("", peers("a:1 (10.0.0.1)", "b:1 (10.0.0.2)", "c:1 (10.0.0.3)"), None)
+    after = daemon("", peers("a:1 (10.0.0.1)", "b:1 (10.0.0.9)", "c:1 (10.0.0.3)"), None)
+    moved = {
+        (before.owner(each).url, after.owner(each).url)
+        for each in range(500)
+        if before.owner(each).url != after.owner(each).url
+    }
+    assert moved == {("b:1 (10.0.0.2)", "b:1 (10.0.0.9)")}
+    # those of a headless service share a name
+    shared = daemon("", peers("a:1 (10.0.0.1)", "a:1 (10.0.0.2)"), None)
+    assert 200 < sum(shared.owner(each).url == "a:1 (10.0.0.1)" for each in range(500)) < 300
+
+
+def test_another_address_of_a_name_may_be_another_daemon(clock: Clock) -> None:
+    owners = settled("a:1 (10.0.0.1)", peers("a:1 (10.0.0.1)", "b:1 (10.0.0.2)"), clock)
+    theirs = {each for each in range(200) if owners.owner(each).url.startswith("b")}
+    owners.changed(peers("a:1 (10.0.0.1)", "b:1 (10.0.0.9)"))
+    assert {each for each in range(200) if "moves to another daemon" in tried(owners, each)} == theirs
+
+
+def test_the_order_of_a_large_list_does_not_matter() -> None:
+    names = [f"peers:1 (10.0.{number // 256}.{number % 256})" for number in range(1000)]
+    one, other = daemon("", peers(*names), None), daemon("", peers(*reversed(names)), None)
+    ids = [*range(2**63, 2**63 + 500), "\udc80", "é", ""]
+    assert [one.owner(each).url for each in ids] == [other.owner(each).url for each in ids]
+
+
 def test_a_list_of_addresses_needs_no_time(clock: Clock) -> None:
     assert daemon("a:1", peers("a:1"), None).owner(1).url == "a:1"
     assert "the list of peers is empty" in refusal(daemon("a:1", [], None), 1)
@@ -76,12 +105,29 @@ def test_a_list_of_addresses_needs_no_time(clock: Clock) -> None:
 
 def test_after_a_start_nothing_is_certain(clock: Clock) -> None:
     owners = daemon("a:1", peers("a:1", "b:1"))
-    assert owners.doubt == "the peers are not known yet" == refusal(owners, 1)
+    assert owners.starting == "the peers are not known yet" == refusal(owners, 1)
     clock.now += 100
     owners.confirm(clock.now)
-    assert "settle for another 10.0 s" in refusal(owners, 1) and not owners.settled
+    assert "settle for another 10.0 s" in refusal(owners, 1) == owners.starting and not owners.settled
     clock.now += SETTLE
-    assert owners.owner(1) and owners.settled
+    assert owners.owner(1) and owners.settled and not owners.starting
+
+
+@pytest.mark.parametrize("probed", [False, True])
+def test_a_daemon_that_was_certain_does_not_start_again(clock: Clock, probed: bool) -> None:
+    owners = daemon("a:1", peers("a:1", "b:1"))
+    owners.confirm(clock.now)
+    clock.now += SETTLE
+    if probed:
+        assert not owners.starting
+    else:
+        owners.confirm(clock.now)
+    clock.now += 2 * SETTLE
+    assert "has not been confirmed" in refusal(owners, 1)
+    assert not owners.starting
+    owners.confirm(clock.now)
+    assert "settle for another" in refusal(owners, 1)
+    assert not owners.starting
 
 
 def test_only_what_moves_waits(clock: Clock) -> None:
@@ -102,6 +148,41 @@ def test_only_what_moves_waits(clock: Clock) -> None:
     # back and forth: what another daemon may have begun meanwhile is forgotten
     owners.changed([a, b])
     assert {identity for identity in before if tried(owners, identity)} == moving
+
+
+def test_what_began_here_before_the_list_came_is_forgotten(clock: Clock) -> None:
+    """A front end that has an older list than the runtime process lets sequences of others begin there."""
+    a, b, c = peers("a:1", "b:1", "c:1")
+    owners = settled("a:1", [a, b], clock)
+    mine = {each for each in range(1, 200) if owners.owner(each) is a}
+    owners.changed([a, b, c])
+    theirs = {each for each in mine if "moves to another daemon" in tried(owners, each)}
+    lost: list[int | str] = []
+    owners.lose = lambda is_lost: lost.extend(filter(is_lost, mine))
+    owners.changed([a, b])
+    assert theirs and set(lost) == theirs
+
+
+def test_a_daemon_may_be_listed_twice(clock: Clock) -> None:
+    here = peers("a:1", "localhost:1")
+    owners = Owners(SETTLE, lambda member: member.url in ("a:1", "localhost:1"))
+    lost: list[int | str] = []
+    owners.lose = lambda is_lost: lost.extend(filter(is_lost, range(100)))
+    owners.changed(here)
+    assert owners.here == tuple(here)
+    lost.clear()
+    owners.changed([*here])
+    assert not lost
+
+
+def test_an_address_that_is_known_later(clock: Clock) -> None:
+    known = False
+    owners = Owners(SETTLE, lambda member: known)
+    owners.changed(peers("name:1"))
+    assert not owners.here
+    known = True
+    owners.confirm(clock.now)
+    assert [each.url for each in owners.here] == ["name:1"]
 
 
 def tried(owners: Owners, identity: int) -> str:

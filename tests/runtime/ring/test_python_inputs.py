@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from interlingua.runtime.ring.client import RuntimeClient
 from interlingua.runtime.ring.server import RuntimeServer
 from interlingua.schemas import Datatype, InferRequest, Tensor
 from tests.runtime.python_models import DECOUPLED, INT32, loaded, worker
+from tests.waiting import until
 
 ARENA_BYTES = 4 << 20
 COUNT = 20_000
@@ -60,12 +60,6 @@ class FrontEnd:
     async def close(self) -> None:
         self.client.close()
         await self.server.close()
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 def expected(value: int, factor: int = 2) -> list[int]:

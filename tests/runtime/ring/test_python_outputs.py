@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from interlingua.runtime.ring.client import RuntimeClient
 from interlingua.runtime.ring.server import RuntimeServer
 from interlingua.schemas import Datatype, InferRequest, Tensor
 from tests.runtime.python_models import loaded
+from tests.waiting import until
 
 MADE = """
 def execute(self, requests):
@@ -67,12 +68,6 @@ async def front_end(tmp_path: Path) -> AsyncIterator[FrontEnd]:
     found.client.close()
     await found.server.close()
     await model.close()
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 def is_of(value: int, output: Tensor) -> bool:

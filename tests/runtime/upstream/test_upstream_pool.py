@@ -25,6 +25,7 @@ from interlingua.schemas import (
     Readiness,
     Sequence,
 )
+from tests.waiting import until
 
 
 def encoded(argument: Any, signature: Any) -> tuple[BrpcRequest, None]:
@@ -368,15 +369,6 @@ async def test_without_probes_time_brings_a_server_back(monkeypatch: pytest.Monk
 # --- probes
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 2.0) -> float:
-    """How long it takes until ``condition`` holds."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, "it never came about"
-        await asyncio.sleep(0.005)
-    return time.monotonic() - began
-
-
 async def test_a_probe_brings_a_server_back() -> None:
     down, up = Server(refuses), Server()
     target = upstream(down, up, probes=Probes(0.1, 5.0))
@@ -401,7 +393,7 @@ async def test_a_server_that_is_not_ready_is_used_only_where_no_other_is() -> No
     leaving, staying = Server(ready=b"no"), Server()
     target = upstream(leaving, staying, probes=Probes(0.05, 5.0))
     await ask(target)
-    await eventually(lambda: leaving.probed > 0 and staying.probed > 0)
+    await until(lambda: leaving.probed > 0 and staying.probed > 0)
     leaving.executed.clear()
     for _ in range(6):
         await ask(target)
@@ -425,7 +417,7 @@ async def test_a_timeout_is_looked_into_at_once() -> None:
             await ask(target)
         except InferenceError:
             continue
-    assert await eventually(lambda: hung.probed > 0) < 0.6
+    assert await until(lambda: hung.probed > 0) < 0.6
     await target.close()
 
 
@@ -442,7 +434,7 @@ async def test_a_server_that_does_not_answer_its_probes_is_ejected() -> None:
     hung, well = Server(lambda: InferenceError(ErrorCode.DEADLINE_EXCEEDED, "late")), Server()
     target = upstream(hung, well, probes=Probes(0.05, 5.0))
     await target.call(Operation.READY)
-    await eventually(lambda: hung.probed >= 4)
+    await until(lambda: hung.probed >= 4)
     hung.executed.clear()
     for _ in range(6):
         await ask(target)
@@ -597,7 +589,7 @@ async def test_a_name_with_one_address_of_each_kind_is_one_server(addresses: tup
     (first,) = (server for _, server in looked.made if server.executed)
     # the address has changed: nobody would notice on a connection that is kept
     looked.addresses = ("10.0.0.2",)
-    await eventually(lambda: first.closed)
+    await until(lambda: first.closed)
     await ask(target)
     assert looked.executed()["10.0.0.2"] == 1
     await target.close()
@@ -610,9 +602,9 @@ async def test_each_address_of_a_name_is_a_server() -> None:
     for _ in range(6):
         await ask(target)
     assert looked.executed() == {"": 0, "10.0.0.1": 3, "10.0.0.2": 3}
-    await eventually(lambda: all(server.probed for address, server in looked.made if address))
+    await until(lambda: all(server.probed for address, server in looked.made if address))
     looked.addresses = ("10.0.0.2", "10.0.0.3")
-    await eventually(lambda: looked.made[1][1].closed)
+    await until(lambda: looked.made[1][1].closed)
     for _ in range(6):
         await ask(target)
     assert looked.executed() == {"": 0, "10.0.0.1": 3, "10.0.0.2": 6, "10.0.0.3": 3}
@@ -630,12 +622,12 @@ async def test_a_server_that_goes_finishes_what_it_has() -> None:
         waiting = asyncio.ensure_future(ask(target))
         await asyncio.sleep(0)
     looked.addresses = ("10.0.0.2", "10.0.0.3")
-    await eventually(lambda: len(looked.made) == 4)
+    await until(lambda: len(looked.made) == 4)
     await asyncio.sleep(0.05)
     assert not going.closed
     going.hold.set()
     assert await waiting == b"fine"
-    await eventually(lambda: going.closed)
+    await until(lambda: going.closed)
     await target.close()
 
 
@@ -668,7 +660,7 @@ async def test_addresses_come_and_go_under_load_without_a_lost_request() -> None
     for number in range(50):
         made = len(looked.made)
         looked.addresses = tuple(f"10.0.{number}.{place}" for place in range(1 + number % 3))
-        await eventually(lambda made=made: len(looked.made) > made)
+        await until(lambda made=made: len(looked.made) > made)
     stop = True
     await asyncio.gather(*loads)
     assert sum(looked.executed().values()) == sent > 50
@@ -703,7 +695,7 @@ async def test_a_list_is_confirmed_if_dns_has_answered(failures: dict[str, OSErr
     found: list[float] = []
     discovery.confirmed = found.append
     await discovery.follow(lambda come, go: None)
-    await eventually(lambda: rounds > 3)
+    await until(lambda: rounds > 3)
     await discovery.stop()
     assert bool(found) is confirmed and found == sorted(found)
 
@@ -724,7 +716,7 @@ async def test_a_sequence_whose_server_is_gone_gets_an_error() -> None:
         await ask(target, sequence=Sequence(identity, start=True))
     before = looked.executed()
     looked.addresses = ("10.0.0.1",)
-    await eventually(lambda: looked.made[2][1].closed)
+    await until(lambda: looked.made[2][1].closed)
     told = [
         await asyncio.gather(ask(target, sequence=Sequence(identity)), return_exceptions=True)
         for identity in range(20)

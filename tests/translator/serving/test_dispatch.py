@@ -17,8 +17,11 @@ import pytest
 from interlingua.protocols.dialect import Action, Binding, Opened, Passthrough
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import ConnectionFailedError
+from interlingua.runtime.peers.owners import Owners
+from interlingua.runtime.peers.peers import Peers
 from interlingua.runtime.target import Target
 from interlingua.runtime.upstream.model import UpstreamModel
+from interlingua.runtime.upstream.pool import Member
 from interlingua.runtime.upstream.unloaded import UnloadedModels
 from interlingua.schemas import (
     Context,
@@ -255,7 +258,7 @@ async def test_a_slow_part_delays_no_other() -> None:
 # --- fallback
 
 
-def fallen(failure: InferenceError, **more: Any) -> tuple[Clients, Route]:
+def fallen(failure: InferenceError | None, **more: Any) -> tuple[Clients, Route]:
     route = Route(Split.only("main"), fallback="spare")
     return Clients(Model("main", failure, **more), Model("spare"), routes=[route]), route
 
@@ -364,6 +367,42 @@ async def test_a_sequence_in_the_middle_goes_nowhere_else() -> None:
             await clients.ask(sequence=Sequence(1))
         assert caught.value is UNAVAILABLE
     assert not clients.models["spare"].asked
+
+
+async def test_a_sequence_without_a_certain_owner_falls_back_at_its_start_alone() -> None:
+    """Peers that are not known yet refuse sequences of local models; here the fallback is an upstream's."""
+    clients, route = fallen(None)
+    clients.models["spare"].upstream = SimpleNamespace()  # type: ignore[assignment]
+    owners = Owners(10.0, lambda _: True)
+    owners.changed([Member(None, "a:1")])
+    clients.router.peers = Peers(SimpleNamespace(), owners)  # type: ignore[arg-type]
+    with pytest.raises(InferenceError, match="the peers are not known yet"):
+        await clients.ask(sequence=Sequence(1))
+    assert not clients.models["spare"].asked
+    assert await clients.answered_by(sequence=Sequence(2, start=True)) == "spare"
+    assert await clients.answered_by(sequence=Sequence(2, end=True)) == "spare"
+    assert await clients.answered_by() == "main"
+    assert route.counts.fallbacks == 2
+    assert clients.router.peers.counts["refused"] == 2
+
+
+async def test_no_sequence_goes_on_in_a_process_that_has_handed_over() -> None:
+    """Clients may have begun it again in the successor, and keep connections to both."""
+    there = Model("there")
+    there.upstream = SimpleNamespace()  # type: ignore[assignment]
+    clients = Clients(Model("m"), there, routes=[Route(Split.only("there"), Conditions(dialect="trtis"))])
+    clients.service.hand_over()
+    for sequence in (Sequence(1), Sequence(1, start=True), Sequence("1", end=True)):
+        with pytest.raises(
+            InferenceError, match="sequence '1' is with the process that has taken over"
+        ) as caught:
+            await clients.ask(sequence=sequence)
+        assert caught.value.code is ErrorCode.UNAVAILABLE and caught.value.retryable
+        await clients.ask("trtis", sequence=sequence)
+    assert not clients.models["m"].asked and len(there.asked) == 3
+    await clients.ask(sequence=Sequence(1, start=True, end=True))
+    await clients.ask()
+    assert len(clients.models["m"].asked) == 2
 
 
 @pytest.mark.parametrize(("given", "falls"), [(0, True), (1, False)])

@@ -11,7 +11,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import orjson
@@ -21,13 +21,19 @@ import yaml
 from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.wire import HttpReply
-from interlingua.runtime.upstream.fast_path import UpstreamFastPath
-from interlingua.schemas import ErrorCode
+from interlingua.schemas import Context, ErrorCode, InferenceError
+from interlingua.translator.access.authentication import Authenticator
+from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
-from interlingua.translator.serving.fast_path import HandlerFastCall
+from interlingua.translator.serving.fast_path import HandlerFastCall, HandlerFastPath
 from interlingua.translator.serving.handler import TransportPipeline
 from interlingua.translator.serving.pipeline import Pipeline
+from interlingua.translator.serving.router import Router
+from interlingua.translator.serving.routing.conditions import Conditions
+from interlingua.translator.serving.routing.route import Route
+from interlingua.translator.serving.routing.split import Split
+from tests.waiting import until
 
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
 LISTENER = {"listen": "127.0.0.1:0", "transport": "http"}
@@ -171,6 +177,7 @@ class Bridge:
     there: Standin
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    dialect: str = "oip"
 
     async def answer(self) -> tuple[bytes, list[bytes], bytes]:
         """The status line, the headers without times, and the body of the next answer."""
@@ -178,6 +185,7 @@ class Bridge:
             lines = (await self.reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[:-2]
             (length,) = [int(line[16:]) for line in lines if line.lower().startswith(b"content-length: ")]
             body = await self.reader.readexactly(length)
+        lines = [re.sub(rb"127\.0\.0\.1:\d+", b"there", line) for line in lines]
         body = re.sub(rb"127\.0\.0\.1:\d+", b"there", body)
         return (
             lines[0],
@@ -202,7 +210,7 @@ class Bridge:
     @property
     def counts(self) -> dict[str, Any]:
         """Everything that is counted, but the times."""
-        metrics, load = self.pipeline.request_metrics["oip"], self.pipeline.load
+        metrics, load = self.pipeline.request_metrics[self.dialect], self.pipeline.load
         target = self.assembly.service.router.models["m"]
         assert target.upstream is not None
         (member,) = target.upstream.pool.members
@@ -255,20 +263,6 @@ async def bridge(there: Standin, more: str = "") -> AsyncIterator[Bridge]:
         standin.close()
 
 
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each message on a fast path, whether it was sent there."""
-    found: list[bool] = []
-    begin = UpstreamFastPath.begin
-
-    def spied(*arguments: Any) -> bool:
-        found.append(begin(*arguments))
-        return found[-1]
-
-    monkeypatch.setattr(UpstreamFastPath, "begin", spied)
-    return found
-
-
 async def _unusual(what: str) -> tuple[Any, ...]:
     there = Standin([USUAL] * WARM + [UNUSUAL[what]])
     async with bridge(there) as here:
@@ -288,24 +282,18 @@ async def test_an_unusual_answer(what: str, sent: list[bool], monkeypatch: pytes
     assert not sent
 
 
-async def _eventually(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():
-            await asyncio.sleep(0.005)
-
-
 async def _disconnects(reset: bool) -> tuple[Any, ...]:
     there = Standin([USUAL] * WARM + [hang])
     async with bridge(there) as here:
         await here.warm()
         here.writer.write(request(WARM))
-        await _eventually(lambda: len(there.seen) > WARM)
+        await until(lambda: len(there.seen) > WARM)
         if reset:  # instead of an orderly end
             linger = struct.pack("ii", 1, 0)
             here.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         here.writer.transport.abort()
-        await _eventually(lambda: not here.server.at_work and not here.counts["server"][1])
-        await _eventually(lambda: there.ended == 1)  # the upstream is notified
+        await until(lambda: not here.server.at_work and not here.counts["server"][1])
+        await until(lambda: there.ended == 1)  # the upstream is notified
         counts = here.counts
         return {key: counts[key] for key in counts if key != "requests"}, there.seen
 
@@ -333,9 +321,9 @@ async def test_an_answer_after_its_caller_is_gone(sent: list[bool], monkeypatch:
     async with bridge(Standin([USUAL] * WARM + [hang])) as here:
         await here.warm()
         here.writer.write(request(7))
-        await _eventually(lambda: len(here.there.seen) > WARM)
+        await until(lambda: len(here.there.seen) > WARM)
         assert await here.server.stop(0) == 1
-        await _eventually(lambda: not here.counts["server"][1])
+        await until(lambda: not here.counts["server"][1])
         counts = here.counts
     assert counts["in flight"] == (0, 0, 0, 0)
     assert sum(counts["ended"].values()) == WARM + 1
@@ -399,7 +387,7 @@ async def test_a_stopping_server_answers_and_closes(sent: list[bool]) -> None:
     async with bridge(Standin([USUAL] * WARM + [wait])) as here:
         await here.warm()
         here.writer.write(request(7))
-        await _eventually(lambda: len(here.there.seen) > WARM)
+        await until(lambda: len(here.there.seen) > WARM)
         stopping = asyncio.ensure_future(here.server.stop(20))
         await asyncio.sleep(0.02)
         release.set()
@@ -414,9 +402,9 @@ async def test_a_cut_request_counts_as_cut(sent: list[bool]) -> None:
     async with bridge(Standin([USUAL] * WARM + [hang])) as here:
         await here.warm()
         here.writer.write(request(7))
-        await _eventually(lambda: len(here.there.seen) > WARM)
+        await until(lambda: len(here.there.seen) > WARM)
         assert await here.server.stop(0) == 1
-        await _eventually(lambda: not here.counts["server"][1])
+        await until(lambda: not here.counts["server"][1])
         assert here.counts["in flight"] == (0, 0, 0, 0)
     assert sent[-1]
 
@@ -452,6 +440,57 @@ async def test_a_limit_of_requests_refuses_as_usual(sent: list[bool]) -> None:
         assert (await here.ask(request(7)))[0] == b"HTTP/1.1 200 OK"
 
 
+async def test_a_limit_of_requests_is_for_those_that_begin(sent: list[bool]) -> None:
+    """Not for one that goes over to its usual path: others may have begun in the meantime."""
+    release = asyncio.Event()
+
+    async def wait(data: bytes, writer: asyncio.StreamWriter) -> bool:
+        await release.wait()
+        return bool(UNUSUAL["a compressed answer"](data, writer))
+
+    async with bridge(Standin([USUAL] * WARM + [wait])) as here:
+        await here.warm()
+        here.writer.write(request(7))
+        await until(lambda: len(here.there.seen) > WARM)
+        here.pipeline.load.max_requests = 0
+        release.set()
+        status, _, body = await here.answer()
+        assert (status, body[-4:]) == (b"HTTP/1.1 200 OK", np.float32(7).tobytes())
+        assert sent[-1]
+        assert (await here.ask(request(7)))[0] == b"HTTP/1.1 429 Too Many Requests"
+
+
+async def test_the_rest_of_an_answer_that_is_refused(sent: list[bool]) -> None:
+    """Nothing reads it, so that its connection ends."""
+    release = asyncio.Event()
+    head = header("outputs", 8_000_000, model_name="m", model_version="1")
+
+    async def wait(data: bytes, writer: asyncio.StreamWriter) -> bool:
+        await release.wait()
+        writer.write(reply(2_000_000 * data, head))
+        return True
+
+    class Refusing:
+        def identify(self, context: Context) -> None:
+            raise InferenceError(ErrorCode.UNAUTHENTICATED, "no")
+
+    async with bridge(Standin([USUAL] * WARM + [wait])) as here:
+        await here.warm()
+        here.writer.write(request(7))
+        await until(lambda: len(here.there.seen) > WARM)
+        processor = here.pipeline._processor
+        processor.authorization = Authorization("here", authenticator=cast("Authenticator", Refusing()))
+        processor.authenticates = True
+        release.set()
+        status, _, _ = await here.answer()
+        assert status == b"HTTP/1.1 401 Unauthorized"
+        target = here.assembly.service.router.models["m"]
+        assert target.upstream is not None
+        (member,) = target.upstream.pool.members
+        await until(lambda: len(member.client._open) == len(member.client._idle))
+        assert member.running == 0
+
+
 async def test_an_access_log_of_every_request_has_them(sent: list[bool]) -> None:
     async with bridge(Standin()) as here:
         await here.warm()
@@ -462,11 +501,58 @@ async def test_an_access_log_of_every_request_has_them(sent: list[bool]) -> None
         assert sent.count(True) == before
 
 
+async def _other_routes(*routes: Route) -> tuple[Any, ...]:
+    """As after a reload: a router with ``routes``."""
+    async with bridge(Standin()) as here:
+        await here.warm()
+        service = here.assembly.service
+        service.router = Router(service.router.models, routes)
+        answers = [await here.ask(request(number)) for number in range(3)]
+        return answers, here.counts, [route.counts for route in routes]
+
+
+@pytest.mark.parametrize("model", ["", "other", "m"])
+async def test_routes(model: str, sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    def routes() -> list[Route]:
+        return [Route(Split.only("m"), Conditions(model))] if model else []
+
+    fast = await _other_routes(*routes())
+    before = sent.count(True)
+    assert (before > WARM) == (model != "m")
+    assert [each.requests for each in fast[2]] == ([3] if model == "m" else [0] if model else [])
+    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    assert await _other_routes(*routes()) == fast
+    assert sent.count(True) == before
+
+
+@pytest.mark.parametrize("what", ["default_model", "id"])
+async def test_another_configuration(what: str, sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reload changes what requests without a model name get, and the id in answers."""
+    found: list[HandlerFastPath] = []
+    begin = HandlerFastPath.begin
+
+    def noting(path: HandlerFastPath, *arguments: Any) -> Any:
+        found.append(path)
+        return begin(path, *arguments)
+
+    monkeypatch.setattr(HandlerFastPath, "begin", noting)
+    async with bridge(Standin()) as here:
+        await here.warm()
+        service, processor = here.assembly.service, found[-1]._processor
+        found[-1]._default, processor.default_model = True, "m"
+        for expected in (True, False):
+            service.router = Router(service.router.models)
+            before = sent.count(True)
+            assert (await here.ask(request(7)))[0] == b"HTTP/1.1 200 OK"
+            assert (sent.count(True) > before) == expected
+            setattr(processor if what == "default_model" else service, what, "other")
+
+
 async def test_a_kept_connection_that_has_ended_is_not_used(sent: list[bool]) -> None:
     there = Standin([USUAL] * (WARM - 1) + [doing(reply, goes_on=False)])
     async with bridge(there) as here:
         await here.warm()
-        await _eventually(lambda: there.ended == 1)
+        await until(lambda: there.ended == 1)
         status, _, body = await here.ask(request(7))
         assert status == b"HTTP/1.1 200 OK"
         assert np.frombuffer(body[-4:], np.float32)[0] == 7

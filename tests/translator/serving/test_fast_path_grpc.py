@@ -16,13 +16,13 @@ import yaml
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.runtime.upstream.fast_path import UpstreamFastPath
 from interlingua.schemas import ErrorCode
 from interlingua.schemas.oip import MESSAGES
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
 from interlingua.translator.serving.handler import TransportPipeline
 from interlingua.translator.serving.pipeline import Pipeline
+from tests.waiting import until
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
@@ -164,33 +164,13 @@ async def bridge(there: Standin, timeout: float = 0.5) -> AsyncIterator[Bridge]:
         await there.server.stop(0)
 
 
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each message on a fast path, whether it was sent there."""
-    found: list[bool] = []
-    begin = UpstreamFastPath.begin
-
-    def spied(*arguments: Any) -> bool:
-        found.append(begin(*arguments))
-        return found[-1]
-
-    monkeypatch.setattr(UpstreamFastPath, "begin", spied)
-    return found
-
-
-async def _eventually(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():
-            await asyncio.sleep(0.005)
-
-
 async def _unusual(what: str) -> tuple[Any, ...]:
     there = Standin([None] * WARM + [UNUSUAL[what]])
     async with bridge(there) as here:
         await here.warm()
         answers = [await here.ask(request(WARM))]
         answers += [await here.ask(request(number)) for number in range(3)]
-        await _eventually(lambda: here.counts["in flight"] == (0, 0, 0, 0))
+        await until(lambda: here.counts["in flight"] == (0, 0, 0, 0))
         return answers, here.counts, there.seen
 
 
@@ -223,7 +203,7 @@ async def test_a_caller_is_gone(how: str, sent: list[bool]) -> None:
         before = sent.count(True)
         call = here.call(request(WARM), timeout=0.3 if how == "reaches its deadline" else None)
         asked = asyncio.ensure_future(call)
-        await _eventually(lambda: len(there.seen) > WARM)
+        await until(lambda: len(there.seen) > WARM)
         if how == "cancels":
             call.cancel()
         elif how == "disconnects":
@@ -231,7 +211,7 @@ async def test_a_caller_is_gone(how: str, sent: list[bool]) -> None:
                 connection.abort()
         with pytest.raises((grpc.aio.AioRpcError, asyncio.CancelledError)):
             await asked
-        await _eventually(lambda: there.cancelled == 1 and here.counts["in flight"] == (0, 0, 0, 0))
+        await until(lambda: there.cancelled == 1 and here.counts["in flight"] == (0, 0, 0, 0))
         counts = here.counts
         # a call with a timeout has other headers
         assert sent.count(True) == before + (how != "reaches its deadline")
@@ -256,4 +236,4 @@ async def test_calls_with_deadlines_repeat_too(sent: list[bool]) -> None:
             assert number_in(await here.ask(request(number), timeout=0.5)) == number
         code, _ = await here.ask(request(WARM), timeout=0.5)
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-        await _eventually(lambda: there.cancelled == 1 and here.counts["in flight"] == (0, 0, 0, 0))
+        await until(lambda: there.cancelled == 1 and here.counts["in flight"] == (0, 0, 0, 0))

@@ -42,14 +42,25 @@ async def test_a_call_that_is_reset_as_it_falls_back(monkeypatch: pytest.MonkeyP
         asked.cancel()
 
 
-async def test_a_connection_that_is_lost_as_its_request_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+_MANY = over_http.header("outputs", 8_000_000, model_name="m", model_version="1")
+
+ACTS = {
+    "an error": over_http.UNUSUAL["an error"],
+    "an answer that goes on arriving": over_http.doing(lambda data: over_http.reply(2_000_000 * data, _MANY)),
+}
+
+
+@pytest.mark.parametrize("what", ACTS)
+async def test_a_connection_that_is_lost_as_its_request_falls_back(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fall_back = HttpConnection.fall_back
 
     def raced(connection: HttpConnection) -> None:
         fall_back(connection)
         connection.connection_lost(None)
 
-    there = over_http.Standin([over_http.USUAL] * over_http.WARM + [over_http.UNUSUAL["an error"]])
+    there = over_http.Standin([over_http.USUAL] * over_http.WARM + [ACTS[what]])
     async with over_http.bridge(there) as here:
         await here.warm()
         monkeypatch.setattr(HttpConnection, "fall_back", raced)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 import yaml
 
 from interlingua.protocols.transport.address import parse_address
@@ -15,7 +17,8 @@ from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.runtime.upstream.pool import Member, Pool
 from interlingua.translator.assembly import assemble, load_local
 from interlingua.translator.config.loader import parse
-from tests.translator.serving.test_fast_path import LISTENER, TENSORS, Standin, doing, reply, request
+from interlingua.translator.serving.handler import TransportPipeline
+from tests.translator.serving.test_fast_path import LISTENER, TENSORS, USUAL, Standin, doing, reply, request
 
 CLOSING = doing(lambda data: reply(data, more="Connection: close\r\n"), goes_on=False)
 
@@ -63,6 +66,54 @@ async def test_a_server_that_joins_slowly_without_a_connection_has_its_share() -
         for number in range(40):
             assert await ask(number) == number
     assert [len(each.seen) for each in there] == [20, 20]
+
+
+async def _by_weight(kept: bool) -> list[list[bytes]]:
+    """What servers of weight 3 and 1 get, which keep their connections or not."""
+    there = Standin([] if kept else [CLOSING, USUAL] * 100), Standin([] if kept else [CLOSING] * 100)
+    async with pool_of(*there, slow_start_secs=1e-3) as (pool, ask):
+        pool.members[0].weight = 3.0
+        for number in range(40):
+            assert await ask(number) == number
+    return [each.seen for each in there]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_servers_of_different_weight(
+    kept: bool, sent: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = await _by_weight(kept)
+    assert [len(each) for each in fast] == [30, 10]
+    assert sent.count(True) > (30 if kept else 5)
+    assert kept or sent.count(False) > 5
+    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    assert await _by_weight(kept) == fast
+
+
+async def test_each_server_gets_its_own_host(sent: list[bool]) -> None:
+    heads: list[set[bytes]] = [set(), set()]
+
+    class Noting(Standin):
+        async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            read = reader.readuntil
+
+            async def noted(separator: bytes = b"\n") -> bytes:
+                head = await read(separator)
+                if b"/infer" in head:
+                    place = there.index(self)
+                    port = writer.get_extra_info("sockname")[1]
+                    heads[place].add(re.findall(rb"Host: (.*)\r", head)[0].replace(b"%d" % port, b"own"))
+                return head
+
+            reader.readuntil = noted  # type: ignore[method-assign]
+            await super().serve(reader, writer)
+
+    there = Noting(), Noting()
+    async with pool_of(*there) as (_, ask):
+        for number in range(20):
+            assert await ask(number) == number
+    assert heads == [{b"127.0.0.1:own"}] * 2
+    assert sent.count(True) > 10
 
 
 async def test_a_server_that_recovers_gets_requests_again() -> None:

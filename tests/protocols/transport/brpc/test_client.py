@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from interlingua.protocols.transport.address import parse_address, parse_url
 from interlingua.protocols.transport.brpc.client import BrpcConnectionClient
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
 from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.brpc.test_server import serving
@@ -44,7 +45,7 @@ class Client:
 
     def __init__(self, server: BrpcStandinServer | str, **options: Any) -> None:
         url = server if isinstance(server, str) else f"brpc://127.0.0.1:{server.port}"
-        self._client = BrpcConnectionClient(parse_url(url, "brpc"), **options)
+        self._client = BrpcConnectionClient(parse_url(url, "brpc"), ClientOptions(**options))
 
     async def __aenter__(self) -> BrpcConnectionClient:
         return self._client

@@ -33,6 +33,7 @@ from tests.protocols.transport.h2.peer import START, RawH2, call, message
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho, RawHttp, stalling
 from tests.standins.brpc_client import BrpcStandinClient
 from tests.standins.brpc_frames import SERVICE, frame, number, request_frame, text
+from tests.waiting import until
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "grps" / "brpc"
 METHODS = ("Predict", "Wait", "Raise", "Fail", "Unparsable", "Large", "Sleep")
@@ -101,12 +102,6 @@ async def serving(address: Address = LOOPBACK, **options: Any) -> AsyncIterator[
     finally:
         await server.stop(0)
         assert not server.connections.open and not server.at_work
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def identity(server: BrpcServer) -> str:

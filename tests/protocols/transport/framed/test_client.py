@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.framed import client as framed_client
 from interlingua.protocols.transport.framed.client import PooledFramedClient
 from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import ConnectionFailedError, FramedCall
 from interlingua.schemas import Context, ErrorCode, InferenceError
-from tests.protocols.transport.framed.test_server import serving, until
+from tests.protocols.transport.framed.test_server import serving
 from tests.standins.framed import framed, read_framed
+from tests.waiting import until
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -30,7 +32,7 @@ def asking(message: bytes, secs: float = 5.0, repeatable: bool = False) -> Frame
 
 @asynccontextmanager
 async def requested(url: Any, **options: Any) -> AsyncIterator[PooledFramedClient]:
-    client = PooledFramedClient(parse_url(str(url), "tcp"), **options)
+    client = PooledFramedClient(parse_url(str(url), "tcp"), ClientOptions(**options))
     try:
         yield client
     finally:

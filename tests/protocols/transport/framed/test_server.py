@@ -24,6 +24,7 @@ from interlingua.protocols.wire import FramedAnswer, FramedRequest
 from interlingua.schemas import InferenceError
 from tests.protocols.transport.peers import LOOPBACK, stalling
 from tests.standins.framed import FramedClient, framed
+from tests.waiting import until
 
 
 @dataclass
@@ -73,12 +74,6 @@ async def serving(
         yield server, echo
     finally:
         await server.stop(0)
-
-
-async def until(condition: Any, secs: float = 3.0) -> None:
-    async with asyncio.timeout(secs):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def test_messages_and_where_they_came_from(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import grpc.aio
 import pytest
 
 from interlingua.protocols.transport.address import Address, parse_url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.grpc.library import GrpcioServer
 from interlingua.protocols.transport.grpc.library_client import GrpcioClient
@@ -80,7 +81,7 @@ async def failed(
 
 @asynccontextmanager
 async def client(address: Address | str, **options: Any) -> AsyncIterator[Client]:
-    made = CLIENTS["native"](parse_url(str(address), "grpc"), **options)
+    made = CLIENTS["native"](parse_url(str(address), "grpc"), ClientOptions(**options))
     try:
         yield made
     finally:

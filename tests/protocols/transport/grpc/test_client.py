@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.grpc import client_connection
 from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.grpc.client_call import StreamClientCall, UnaryClientCall
@@ -62,7 +63,7 @@ CALL, WAIT, STREAM = (f"/test.Echo/{name}" for name in ("Call", "Wait", "Stream"
 
 @asynccontextmanager
 async def client(address: str, **options: Any) -> AsyncIterator[GrpcChannelClient]:
-    made = GrpcChannelClient(parse_url(address, "grpc"), **options)
+    made = GrpcChannelClient(parse_url(address, "grpc"), ClientOptions(**options))
     try:
         yield made
     finally:

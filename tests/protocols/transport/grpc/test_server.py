@@ -42,6 +42,7 @@ from tests.protocols.transport.h2.peer import (
     window_update,
 )
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, stalling
+from tests.waiting import until
 
 CALL, WAIT, STREAM = (f"/test.Echo/{name}" for name in ("Call", "Wait", "Stream"))
 MIB = 1 << 20
@@ -72,12 +73,6 @@ def narrow(server: GrpcServer) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
 
 
-async def eventually(true: Any, secs: float = 10) -> None:
-    async with asyncio.timeout(secs):
-        while not true():
-            await asyncio.sleep(0.005)
-
-
 class TestCalls:
     async def test_one(self) -> None:
         async with raw() as client:
@@ -101,7 +96,7 @@ class TestCalls:
         streams = range(1, 2001, 2)
         async with serving(handler) as server, RawH2.to(server.address) as client:
             await client.send(*(call(stream, b"%d" % stream, WAIT) for stream in streams))
-            await eventually(lambda: len(handler.served) == 1000)
+            await until(lambda: len(handler.served) == 1000)
             assert server.at_work == 1000
             handler.release.set()
             answers = await client.answers(streams)
@@ -349,7 +344,7 @@ class TestDeadlines:
             await client.send(call(1, b"", WAIT, ("grpc-timeout", text)))
             answer = await client.answer()
             assert (answer.status, answer.details) == (4, "Deadline Exceeded")
-            await eventually(lambda: not server.at_work)
+            await until(lambda: not server.at_work)
         assert handler.cancelled.is_set() or text == "0S"
 
     async def test_of_a_request_that_does_not_come(self) -> None:
@@ -382,7 +377,7 @@ class TestDeadlines:
             (peer,) = server.connections.open
             assert peer._connection.reset_at_work == 1
             stubborn.release.set()
-            await eventually(lambda: not server.at_work)
+            await until(lambda: not server.at_work)
             assert peer._connection.reset_at_work == 0
 
     async def test_in_any_order(self) -> None:
@@ -409,7 +404,7 @@ class TestCancelling:
             await handler.entered.wait()
             await client.send(frame(RST_STREAM, 0, 1, struct.pack(">L", 8)))
             await asyncio.wait_for(handler.cancelled.wait(), 10)
-            await eventually(lambda: not server.at_work)
+            await until(lambda: not server.at_work)
 
     async def test_a_client_that_is_gone(self) -> None:
         handler = GrpcEcho()
@@ -418,7 +413,7 @@ class TestCancelling:
                 await client.send(call(1, b"", WAIT), call(3, b"wait", STREAM))
                 await handler.entered.wait()
             await asyncio.wait_for(handler.cancelled.wait(), 10)
-            await eventually(lambda: not server.at_work and not server.connections.open)
+            await until(lambda: not server.at_work and not server.connections.open)
 
     async def test_a_reset_in_the_packet_of_the_request(self) -> None:
         async with serving() as server, RawH2.to(server.address) as client:
@@ -436,7 +431,7 @@ class TestCancelling:
             (peer,) = server.connections.open
             assert server.at_work == 1 and peer._connection.reset_at_work == 1
             stubborn.release.set()
-            await eventually(lambda: not server.at_work)
+            await until(lambda: not server.at_work)
             assert peer._connection.reset_at_work == 0
 
     async def test_a_handler_that_breaks_its_promise_at_once(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -552,7 +547,7 @@ class TestStreams:
             given = fountain.given
             assert given < 20
             await client.send(window_update(0, 10 * MIB), window_update(1, 10 * MIB))
-            await eventually(lambda: fountain.given > given + 10)
+            await until(lambda: fountain.given > given + 10)
 
     async def test_nor_is_more_made_than_its_socket_takes(self) -> None:
         fountain = Fountain()
@@ -638,7 +633,7 @@ class TestBounds:
             await client.send(*pairs)
             assert (await client.kind(GOAWAY)).code == 11
             assert await client.ended()
-            await eventually(lambda: not server.at_work)
+            await until(lambda: not server.at_work)
 
 
 class TestKeepalive:
@@ -702,7 +697,7 @@ class TestStopping:
                 server.address, START + settings((4, 2 * MIB)) + window_update(0, 2 * MIB)
             ) as client:
                 await client.send(call(1))
-                await eventually(lambda: not server.at_work)
+                await until(lambda: not server.at_work)
                 stopping = asyncio.ensure_future(server.stop(30))
                 await asyncio.sleep(2.5)  # longer than a client has that takes nothing more
                 assert not stopping.done()
@@ -718,7 +713,7 @@ class TestStopping:
                 server.address, START + settings((4, 2 * MIB)) + window_update(0, 2 * MIB)
             ) as client:
                 await client.send(call(1))
-                await eventually(lambda: not server.at_work)
+                await until(lambda: not server.at_work)
                 assert await server.stop(0.1) == 1
 
     async def test_nothing_is_answered_behind_the_end(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -738,7 +733,7 @@ class TestStopping:
 
     async def test_a_call_that_was_on_its_way_on_a_new_connection_is_answered(self) -> None:
         async with serving() as server, RawH2.to(server.address, b"") as client:
-            await eventually(lambda: server.connections.open)
+            await until(lambda: server.connections.open)
             stopping = asyncio.ensure_future(server.stop(10))
             await asyncio.sleep(0)
             await client.send(START, call(1, b"late"))
@@ -764,7 +759,7 @@ class TestStopping:
             await stubborn.entered.wait()
             assert await server.stop(0) == 1
             stubborn.release.set()
-            await eventually(lambda: not server.at_work)
+            await until(lambda: not server.at_work)
 
     async def test_no_more_calls_are_accepted(self) -> None:
         async with serving() as server:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ import pytest
 from interlingua.protocols.transport.handover.acceptor import Acceptor, Receiver
 from interlingua.protocols.transport.handover.beats import PAGE_BYTES, Beats
 from interlingua.protocols.transport.handover.received import Takeover
+from tests.waiting import until
 
 PROGRAM = Path(__file__).with_name("served.py")
 
@@ -49,12 +50,6 @@ class Front:
         return writer, (await asyncio.wait_for(reader.readline(), 60)).strip()
 
 
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not true():
-            await asyncio.sleep(0.01)
-
-
 def start(number: int) -> Process:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     page = os.memfd_create("beats")
@@ -77,7 +72,7 @@ async def front(request: pytest.FixtureRequest) -> AsyncIterator[Front]:
     accepting.receivers += [each.receiver for each in processes]
     found = Front(accepting, processes, sockets)
     for each in processes:
-        await until(lambda each=each: each.receiver.turns)  # type: ignore[misc]
+        await until(lambda each=each: each.receiver.turns, secs=60)  # type: ignore[misc]
     accepting.start()
     yield found
     accepting.stop()

@@ -11,7 +11,8 @@ import struct
 import pytest
 
 from interlingua.protocols.transport.http.server import HttpServer
-from interlingua.protocols.transport.http1.body import SMALL_CHUNKS, SizedBody
+from interlingua.protocols.transport.http1.body import SMALL_CHUNKS
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import HttpAnswer
 from tests.protocols.transport.peers import HttpEcho, RawHttp, post, serving, stalling
@@ -195,13 +196,13 @@ class TestSmuggling:
 
 
 class TestMemory:
-    async def test_a_body_without_memory_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def exhausted(self: SizedBody, kept: int) -> None:
+    async def test_a_body_without_memory_is_refused(self) -> None:
+        def exhausted(size: int) -> memoryview:
             raise MemoryError
 
-        handler = HttpEcho()
-        async with serving(handler) as server, RawHttp.to(server.address) as peer:
-            monkeypatch.setattr(SizedBody, "_grow", exhausted)
+        load = ListenerLoad()
+        load.allocate = exhausted
+        async with serving(HttpEcho(), load=load) as server, RawHttp.to(server.address) as peer:
             await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n" + bytes(1000))
             reply = await peer.reply()
             assert (reply.headers["x-code"], reply.headers["connection"]) == ("OVERLOADED", "close")

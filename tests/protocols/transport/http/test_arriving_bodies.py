@@ -38,6 +38,7 @@ from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.routing.split import Part, Split
 from tests.protocols.transport.http.http2_caller import Http2Caller
 from tests.protocols.transport.peers import RawHttp, Reply, stalling
+from tests.waiting import until
 
 MIB = 1 << 20
 SIGNATURE = Signature(
@@ -273,12 +274,6 @@ async def ask(bridge: Bridge, over: Caller, *pieces: bytes) -> Reply:
             await caller.send(piece)
             await asyncio.sleep(0)
         return await asyncio.wait_for(caller.reply(), 3)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:

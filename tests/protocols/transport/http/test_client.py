@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from interlingua.protocols.transport.address import Address, Url, parse_url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.wire import HttpAnswer, HttpCall, HttpClient
 from interlingua.schemas import Context, ErrorCode, InferenceError
@@ -27,7 +28,7 @@ Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 
 @asynccontextmanager
 async def client(url: str | Address, **options: float) -> AsyncIterator[HttpClient]:
-    made: Any = CLIENTS["http", peers.CLIENT_ENGINE](parse_url(str(url)), **options)  # type: ignore[arg-type]
+    made: Any = CLIENTS["http", peers.CLIENT_ENGINE](parse_url(str(url)), ClientOptions(**options))  # type: ignore[arg-type]
     try:
         yield made
     finally:

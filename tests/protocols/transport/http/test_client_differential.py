@@ -16,6 +16,7 @@ import pytest
 from aiohttp import web
 
 from interlingua.protocols.transport.address import parse_url
+from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.clients import CLIENTS
 from interlingua.protocols.wire import ConnectionFailedError, HttpCall, HttpReply
 from interlingua.schemas.offload import DecodingLimits
@@ -33,9 +34,11 @@ async def answers(url: str, call: HttpCall) -> tuple[HttpReply, HttpReply]:
     for engine in ("native", "library"):
         client: Any = CLIENTS["http", engine](
             parse_url(url),
-            max_response_bytes=64 << 20,
-            # the pattern that is sent repeats itself
-            limits=DecodingLimits(max_compression_ratio=2000),
+            ClientOptions(
+                max_response_bytes=64 << 20,
+                # the pattern that is sent repeats itself
+                limits=DecodingLimits(max_compression_ratio=2000),
+            ),
         )
         try:
             await client.send(call)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -38,6 +38,7 @@ from tests.protocols.transport.h2.peer import (
     window_update,
 )
 from tests.protocols.transport.peers import HttpEcho, RawHttp, serving, stalling
+from tests.waiting import until
 
 PSEUDO = ((":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "a:80"))
 WIDE = START + settings((4, 2**31 - 1)) + window_update(0, 2**31 - 65_536)
@@ -81,12 +82,6 @@ async def ask(handler: HttpEcho, *sent: bytes, **options: Any) -> Answer:
         return await peer.answer()
 
 
-async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.005)
-
-
 async def test_a_request_is_that_of_http1() -> None:
     handler, sent = (
         HttpEcho(),
@@ -119,7 +114,7 @@ async def test_bodies_come_back_whole(size: int, stated: bool) -> None:
         assert answer.body == body
         assert answer.head == {":status": "200", "x-kind": "echo", "content-length": str(size)}
         assert memoryview(handler.served[0].body).readonly
-        await eventually(lambda: not load.body_bytes)
+        await until(lambda: not load.body_bytes)
 
 
 async def test_frames_cut_anywhere_padded_and_with_trailers() -> None:
@@ -155,7 +150,7 @@ async def test_requests_of_one_connection_run_together() -> None:
         assert server.at_work == 1
         handler.release.set()
         assert (await peer.answer(1)).body == b"one"
-        await eventually(lambda: not server.at_work)
+        await until(lambda: not server.at_work)
 
 
 async def test_head_has_the_length_and_no_body() -> None:
@@ -225,7 +220,7 @@ async def test_a_client_with_a_small_window_gets_a_large_answer() -> None:
                         size = len(made.payload)
                         await peer.send(window_update(0, size), window_update(1, size))
         assert got.body == body
-        await eventually(lambda: not server.at_work)
+        await until(lambda: not server.at_work)
 
 
 async def test_a_request_is_refused_before_its_body() -> None:
@@ -248,7 +243,7 @@ async def test_a_client_that_goes_on_after_its_answer_is_stopped(monkeypatch: py
         came = await peer.until(lambda made: made.kind == RST_STREAM)
         assert [made.kind for made in came if made.stream == 1] == [HEADERS, DATA, RST_STREAM]
         assert came[-1].code == Code.NO_ERROR
-        await eventually(lambda: not server.at_work)
+        await until(lambda: not server.at_work)
 
 
 async def test_a_body_that_grows_above_the_limits_is_refused() -> None:
@@ -260,7 +255,7 @@ async def test_a_body_that_grows_above_the_limits_is_refused() -> None:
         assert (await peer.answer(3)).head["x-code"] == "OVERLOADED"
         handler.release.set()
         assert len((await peer.answer(1)).body) == 200_000
-        await eventually(lambda: not load.body_bytes)
+        await until(lambda: not load.body_bytes)
         await peer.send(post(5, bytes(2 << 20)))
         assert (await peer.answer(5)).head["x-code"] == "TOO_LARGE"
 
@@ -356,7 +351,7 @@ async def test_a_reset_cancels_the_request() -> None:
         await handler.entered.wait()
         await peer.send(frame(RST_STREAM, 0, 1, b"\0\0\0\x08"), frame(RST_STREAM, 0, 3, b"\0\0\0\x08"))
         await asyncio.wait_for(handler.cancelled.wait(), 20)
-        await eventually(lambda: not server.at_work and not load.body_bytes)
+        await until(lambda: not server.at_work and not load.body_bytes)
         await peer.send(post(5, b"next"))
         assert (await peer.answer(5)).body == b"next"
 
@@ -368,7 +363,7 @@ async def test_a_lost_client_cancels_its_requests() -> None:
             await peer.send(post(1, b"x", "/wait"), head(3), frame(DATA, 0, 3, bytes(100_000)))
             await handler.entered.wait()
         await asyncio.wait_for(handler.cancelled.wait(), 20)
-        await eventually(lambda: not server.at_work and not load.body_bytes and not load.connections)
+        await until(lambda: not server.at_work and not load.body_bytes and not load.connections)
 
 
 async def test_a_body_that_stalls_is_refused() -> None:
@@ -385,7 +380,7 @@ async def test_an_answer_that_is_not_read_is_given_up() -> None:
     async with connected(handler, start=START + settings((4, 10)), timeouts=stalling(0.1)) as (peer, server):
         await peer.send(head(1, "/x", ended=True))
         assert (await peer.answer()).reset == Code.CANCEL
-        await eventually(lambda: not server.at_work)
+        await until(lambda: not server.at_work)
 
 
 async def test_a_handler_that_raises_is_a_fault_of_its_request(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from interlingua.runtime.upstream.pool import member as members_module
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Operation, Readiness
+from tests.waiting import until
 
 
 def call(name: str) -> UpstreamCall[Any, Any]:
@@ -191,13 +191,6 @@ async def test_one_that_answers_requests_alone_may_be_another_server() -> None:
 
 
 # --- probes
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < 5, "it never came about"
-        await asyncio.sleep(0.01)
 
 
 async def probed(check: Callable[[Server, Upstream, Member], Awaitable[None]]) -> None:

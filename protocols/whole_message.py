@@ -1,0 +1,73 @@
+"""The message of a wire value, apart from the rest of that: from here on, its shell."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from interlingua.protocols.wire import (
+    BrpcAnswer,
+    BrpcRequest,
+    Buffer,
+    GrpcAnswer,
+    GrpcRequest,
+    HttpAnswer,
+    HttpCall,
+    HttpReply,
+)
+
+Received = HttpReply | GrpcAnswer | BrpcAnswer
+
+
+def message_of(reply: Received) -> Buffer:
+    """The message of a ``plain`` reply."""
+    return reply.body if isinstance(reply, HttpReply) else reply.message
+
+
+def reply_with(reply: Received, message: Buffer) -> Received:
+    """``reply`` with another message."""
+    if isinstance(reply, HttpReply):
+        return replace(reply, body=message)
+    return replace(reply, message=message)
+
+
+def whole_of(sent: Any) -> bytes | None:
+    """The message of a call or an answer, in one piece; None for a streamed one, and over other
+    transports."""
+    if isinstance(sent, GrpcRequest | GrpcAnswer):
+        return bytes(sent.whole)
+    if isinstance(sent, BrpcRequest):
+        return bytes(sent.message)
+    if not isinstance(sent, HttpCall | HttpAnswer) or sent.rest is not None:
+        return None
+    return None if isinstance(sent.parts, AsyncIterator) else b"".join(sent.parts)
+
+
+def shell_of(sent: Any) -> object:
+    """What a call or an answer has besides its message and its context."""
+    if isinstance(sent, GrpcRequest):
+        return sent.method, sent.metadata
+    if isinstance(sent, GrpcAnswer):
+        return sent.code, sent.details, sent.trailing
+    if isinstance(sent, BrpcRequest):
+        return sent.service, sent.method, sent.compression, sent.size, sent.headers
+    if isinstance(sent, HttpCall):
+        return sent.method, sent.path, sent.query, sent.headers, sent.repeatable, sent.prefix
+    return (sent.status, sent.headers) if isinstance(sent, HttpAnswer) else None
+
+
+def without_message(call: Any) -> Any:
+    """A copy of ``call`` that keeps no message alive."""
+    if isinstance(call, HttpCall):
+        return replace(call, parts=())
+    if isinstance(call, GrpcRequest):
+        call = replace(call, parts=())
+    return replace(call, message=b"")
+
+
+def answer_with(answer: HttpAnswer | GrpcAnswer, message: bytes) -> HttpAnswer | GrpcAnswer:
+    """A new answer like ``answer`` with another message."""
+    if isinstance(answer, HttpAnswer):
+        return HttpAnswer(answer.status, answer.headers, (message,))
+    return GrpcAnswer(message, 0, "", answer.trailing)

@@ -1,0 +1,465 @@
+"""Requests that repeat, to an upstream of another dialect, held against the same requests on their usual path."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, cast
+
+import grpc
+import numpy as np
+import pytest
+import yaml
+
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport import servers
+from interlingua.protocols.transport.address import Address, parse_address
+from interlingua.protocols.transport.servers import ServerSettings
+from interlingua.protocols.whole_message import whole_of
+from interlingua.runtime.upstream.fast_path import UpstreamFastPath
+from interlingua.runtime.upstream.time_share import TimeShare
+from interlingua.runtime.upstream.translated import TranslatedReplies
+from interlingua.runtime.upstream.upstream import Upstream
+from interlingua.schemas import (
+    Datatype,
+    InferRequest,
+    Operation,
+    RequestedOutput,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
+from interlingua.translator.assembly import Assembly, assemble, load_local
+from interlingua.translator.config.loader import parse
+from interlingua.translator.serving.handler import TransportPipeline
+from interlingua.translator.serving.pipeline import Pipeline
+from tests.translator.serving import test_fast_path as passed
+from tests.translator.serving.test_fast_path import UNUSUAL, USUAL, WARM, Standin, doing, hang, reply
+from tests.waiting import until
+
+# --- an upstream that does what a test says
+
+
+def trtis(
+    number: float, header: str = 'batch_size: 1 input { name: "x" dims: 1 } output { name: "x" }'
+) -> bytes:
+    return (
+        f"POST /api/infer/m HTTP/1.1\r\nHost: here\r\nNV-InferRequest: {header}\r\nContent-Length: 4\r\n\r\n"
+    ).encode() + np.float32(number).tobytes()
+
+
+def number_in(body: bytes) -> float:
+    return float(np.frombuffer(body[:4], np.float32)[0])
+
+
+async def _warm(here: passed.Bridge) -> None:
+    here.dialect = "trtis"
+    for number in range(WARM):
+        status, _, body = await here.ask(trtis(number))
+        assert status == b"HTTP/1.1 200 OK"
+        assert number_in(body) == number
+
+
+async def _unusual(what: str) -> tuple[Any, ...]:
+    there = Standin([USUAL] * WARM + [UNUSUAL[what]])
+    async with passed.bridge(there) as here:
+        await _warm(here)
+        answers = [await here.ask(trtis(WARM))]
+        answers += [await here.ask(trtis(number)) for number in range(3)]
+        return answers, here.counts, there.seen, there.connections
+
+
+@pytest.mark.parametrize("what", [what for what in UNUSUAL if what != "silence"])
+async def test_an_unusual_answer(what: str, sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = await _unusual(what)
+    assert sent.count(True) >= 3
+    sent.clear()
+    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    assert await _unusual(what) == fast
+    assert not sent
+
+
+async def _disconnects() -> tuple[Any, ...]:
+    there = Standin([USUAL] * WARM + [hang])
+    async with passed.bridge(there) as here:
+        await _warm(here)
+        here.writer.write(trtis(WARM))
+        await until(lambda: len(there.seen) > WARM)
+        assert await here.server.stop(0) == 1
+        await until(lambda: not here.server.at_work and not here.counts["server"][1])
+        await until(lambda: there.ended == 1)  # the upstream is notified
+        counts = here.counts
+        return {key: counts[key] for key in counts if key != "requests"}, there.seen
+
+
+async def test_a_cut_request(sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = await _disconnects()
+    assert sent[-1]
+    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    assert await _disconnects() == fast
+
+
+@pytest.mark.parametrize("changed", ["a route", "a model", "a signature", "an observer"])
+async def test_what_changes_while_a_request_is_under_way_is_for_the_next(
+    changed: str, sent: list[bool]
+) -> None:
+    """Its answer does not pass, so that its usual path reads it: as what it was sent as."""
+    release = asyncio.Event()
+
+    async def wait(data: bytes, writer: asyncio.StreamWriter) -> bool:
+        await release.wait()
+        writer.write(reply(data, status="500 Internal Server Error"))
+        return True
+
+    async with passed.bridge(Standin([USUAL] * WARM + [wait])) as here:
+        await _warm(here)
+        here.writer.write(trtis(7))
+        await until(lambda: len(here.there.seen) > WARM)
+        router = here.assembly.service.router
+        if changed == "a route":
+            router.routes = (object(),)  # type: ignore[assignment]
+        elif changed == "a model":
+            del router.models["m"]  # type: ignore[attr-defined]
+        elif changed == "a signature":
+            router.models["m"]._signatures.forget()  # type: ignore[attr-defined]
+        else:
+            here.pipeline._processor.restricts_inference = True
+        release.set()
+        status, headers, _ = await here.answer()
+        assert status == b"HTTP/1.1 400 Bad Request"
+        assert any(b"code: UNAVAILABLE" in each or b"code: INTERNAL" in each for each in headers), headers
+    assert sent[-1]
+    assert len(here.there.seen) == WARM + 1
+
+
+@pytest.mark.parametrize(
+    "differs",
+    [
+        trtis(7).replace(b"Host: here", b"Host: here\r\nX-Request-Id: seven"),
+        trtis(7, 'id: 9 batch_size: 1 input { name: "x" dims: 1 } output { name: "x" }'),
+        trtis(7, 'batch_size: 1 input { name: "y" dims: 1 } output { name: "x" }'),
+        trtis(7, 'batch_size: 1 input { name: "x" dims: 2 } output { name: "x" }'),
+        trtis(7, 'batch_size: 1 input { name: "x" dims: 1 } output { name: "x" cls { count: 1 } }'),
+    ],
+)
+async def test_another_request_takes_its_usual_path(differs: bytes, sent: list[bool]) -> None:
+    async with passed.bridge(Standin()) as here:
+        await _warm(here)
+        before = sent.count(True)
+        fast = [await here.ask(differs) for _ in range(WARM)]
+        assert sent.count(True) == before
+    async with passed.bridge(Standin()) as here:
+        here.pipeline.service.numbers = iter(range(WARM + 1, 100))  # type: ignore[assignment]
+        assert [await here.ask(differs) for _ in range(WARM)] == fast
+
+
+async def test_answers_that_change_go_through_their_codecs(sent: list[bool]) -> None:
+    """One form after the other, and again."""
+    other = passed.header("outputs", model_name="m", model_version="2")
+    acts = [USUAL] * WARM + [doing(lambda data: reply(data, other)), USUAL] * 10
+    async with passed.bridge(Standin(acts)) as here:
+        await _warm(here)
+        for number in range(20):
+            _, headers, body = await here.ask(trtis(number))
+            assert number_in(body) == number
+            assert any(f"model_version: {1 + (number + 1) % 2}".encode() in each for each in headers)
+    assert sent.count(True) > 20
+
+
+async def test_what_a_listener_counts_and_refuses_is_as_usual(sent: list[bool]) -> None:
+    async with passed.bridge(Standin()) as here:
+        await _warm(here)
+        here.pipeline.load.max_requests = 0
+        status, _, _ = await here.ask(trtis(7))
+        assert status == b"HTTP/1.1 400 Bad Request"
+        here.pipeline.load.max_requests = 10
+        before = sent.count(True)
+        here.assembly.service.access.every = True
+        assert (await here.ask(trtis(7)))[0] == b"HTTP/1.1 200 OK"
+        assert sent.count(True) == before
+
+
+# --- every pair of dialects
+
+Inputs = dict[str, tuple[Datatype, tuple[int, ...]]]
+
+MIXED: Inputs = {"a": (Datatype.FP32, (2, 3)), "b": (Datatype.INT64, (1, 2)), "c": (Datatype.UINT8, (5,))}
+FLOATS: Inputs = {"a": (Datatype.FP32, (2, 3)), "b": (Datatype.FP64, (4,))}
+"""Dialects on protobuf have other datatypes in forms of their own."""
+
+CALLERS = [
+    "oip/http",
+    "oip/grpc",
+    "trtis/http",
+    "trtis/grpc",
+    "graphpipe/http",
+    "tfserving/grpc",
+    "grps/grpc",
+]
+SERVERS = ["oip/http", "oip/grpc", "trtis/http", "graphpipe/http", "tfserving/grpc", "grps/grpc", "grps/brpc"]
+
+
+def specs(inputs: Inputs) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "datatype": each.value, "shape": list(shape)} for name, (each, shape) in inputs.items()
+    ]
+
+
+@asynccontextmanager
+async def serving(
+    config: dict[str, Any],
+) -> AsyncIterator[tuple[Assembly, dict[str, Pipeline], dict[str, Address]]]:
+    """A daemon, with its listeners by transport."""
+    listeners = [
+        {"listen": "127.0.0.1:0", "transport": each, "dialects": over(each)}
+        for each in ("http", "grpc", "brpc")
+    ]
+    options = parse(yaml.safe_dump({"listeners": listeners, **config}))
+    assembly = assemble(options, load_local(options))
+    pipelines, addresses, running = {}, {}, []
+    for each in options.listeners:
+        pipeline = assembly.pipeline(each)
+        for metrics in pipeline.request_metrics.values():
+            metrics.timed = True
+        settings = ServerSettings(1 << 20, load=pipeline.load)
+        made = servers.SERVERS[each.transport](pipeline.handlers, parse_address("127.0.0.1:0"), settings)
+        running.append(made)
+        pipelines[each.transport], addresses[each.transport] = pipeline, await made.start()
+    try:
+        await assembly.start()
+        yield assembly, pipelines, addresses
+    finally:
+        for server in running:
+            await server.stop(0)
+        await assembly.close()
+
+
+def over(transport: str) -> list[str]:
+    """Every dialect that ``transport`` carries."""
+    return [name for name, dialect in DIALECTS.items() if transport in dialect.bindings]
+
+
+def ask_of(dialect: str, transport: str, inputs: Inputs, seed: int) -> Any:
+    """A call whose tensors have any bytes, also of NaN."""
+    random = np.random.default_rng(seed)
+    tensors = []
+    for name, (datatype, shape) in inputs.items():
+        data = random.bytes(datatype.itemsize * int(np.prod(shape)))
+        tensors.append(Tensor(name, datatype, shape, memoryview(data)))
+    outputs = tuple(map(RequestedOutput, inputs)) if dialect != "graphpipe" else None
+    request = InferRequest("m", tuple(tensors), outputs)
+    signature = Signature(*[tuple(TensorSpec(name, *inputs[name]) for name in inputs)] * 2)
+    call, _ = DIALECTS[dialect].bindings[transport].calls[Operation.INFER].encode(request, signature)
+    return call
+
+
+async def _answers(
+    caller: str, server: str, inputs: Inputs, count: int, names: dict[str, str] | None = None
+) -> tuple[Any, ...]:
+    """``names`` are those of the tensors at the server, in its order, by the caller's."""
+    dialect, transport = caller.split("/")
+    theirs, way = server.split("/")
+    signature = {"inputs": specs(inputs), "outputs": specs(inputs)}
+    there = specs({name: inputs[ours] for ours, name in (names or {each: each for each in inputs}).items()})
+    identity = {"backend": "identity", "signature": {"inputs": there, "outputs": there}}
+    async with serving({"models": {"n": identity}}) as (_, _, upstreams):
+        upstream = {"dialect": theirs, "transport": way, "urls": [str(upstreams[way])]}
+        model: dict[str, Any] = {"upstream": "there", "remote_model": "n", "signature": signature}
+        if names is not None:
+            model |= {"inputs": names, "outputs": names}
+        config = {"upstreams": {"there": upstream}, "models": {"m": model}}
+        async with serving(config) as (assembly, pipelines, addresses):
+            answers = []
+            if transport == "grpc":
+                async with grpc.aio.insecure_channel(str(addresses["grpc"])) as channel:
+                    for seed in range(count):
+                        call = ask_of(dialect, transport, inputs, seed)
+                        answers.append(await channel.unary_unary(call.method)(bytes(call.whole)))
+            else:
+                address = addresses["http"]
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+                for seed in range(count):
+                    call = ask_of(dialect, transport, inputs, seed)
+                    path = "/graphpipe/m" if dialect == "graphpipe" else f"{call.path}?{call.query}"
+                    body = b"".join(call.parts)
+                    fields = {**call.headers, "Host": "here", "Content-Length": len(body)}
+                    lines = [f"POST {path} HTTP/1.1", *[f"{name}: {value}" for name, value in fields.items()]]
+                    writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    assert head.startswith(b"HTTP/1.1 200 OK"), head
+                    (length,) = re.findall(rb"(?im)^content-length: (\d+)", head)
+                    answers.append(
+                        (re.sub(rb"(?i)server-timing: .*", b"", head), await reader.readexactly(int(length)))
+                    )
+                writer.close()
+            metrics, target = (
+                pipelines[transport].request_metrics[dialect],
+                assembly.service.router.models["m"],
+            )
+            return answers, {
+                "ended": dict(metrics.ended),
+                "in flight": metrics.in_flight,
+                "bytes": (metrics.received_bytes, metrics.sent_bytes),
+                "flows": {key: (sum(flow.counts), flow.failed) for key, flow in metrics.flows.items()},
+                "stages": {key: sum(each.counts) for key, each in metrics.stages.items()},
+                "versions": {key: each.inference_count for key, each in target.statistics.items()},
+                "requests": next(assembly.service.numbers),
+            }
+
+
+PAIRS = [
+    (
+        caller,
+        server,
+        MIXED if {*caller.split("/"), *server.split("/")}.isdisjoint({"tfserving", "grps"}) else FLOATS,
+    )
+    for caller in CALLERS
+    for server in SERVERS
+    if caller != server and not (caller == "grps/grpc" and server == "grps/brpc")  # which passes, too
+]
+
+
+@pytest.mark.parametrize(("caller", "server", "inputs"), PAIRS)
+async def test_a_pair(
+    caller: str, server: str, inputs: Inputs, sent: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 12
+    fast = await _answers(caller, server, inputs, count)
+    # the number of a request is in messages of TRTIS over gRPC; grps has requests for an only answer
+    assert sent.count(True) >= (count - 4 if caller not in ("trtis/grpc", "grps/grpc") else 0)
+    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    assert await _answers(caller, server, inputs, count) == fast
+    assert fast[1]["stages"] == dict.fromkeys(("decode", "upstream", "encode"), count)
+
+
+@pytest.mark.parametrize(
+    ("caller", "server"), [("oip/http", "graphpipe/http"), ("graphpipe/http", "oip/grpc")]
+)
+async def test_large_messages(
+    caller: str, server: str, sent: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for size, fits in ((20_000, True), (40_000, False)):
+        inputs: Inputs = {"a": (Datatype.UINT16, (size,)), "b": (Datatype.INT8, (1, 7))}
+        sent.clear()
+        fast = await _answers(caller, server, inputs, 8)
+        assert (sent.count(True) >= 4) == fits
+        with monkeypatch.context() as patch:
+            patch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+            assert await _answers(caller, server, inputs, 8) == fast
+
+
+@pytest.mark.parametrize(
+    ("caller", "server"),
+    [
+        ("oip/grpc", "trtis/http"),
+        ("trtis/http", "oip/grpc"),
+        ("trtis/http", "oip/http"),
+        ("graphpipe/http", "oip/grpc"),
+    ],
+)
+async def test_tensors_with_other_names_in_another_order(
+    caller: str, server: str, sent: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"c": "a", "a": "z", "b": "c"}
+    fast = await _answers(caller, server, MIXED, 10, names)
+    assert sent.count(True) >= 6
+    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    assert await _answers(caller, server, MIXED, 10, names) == fast
+
+
+async def test_answers_to_head_have_no_body(sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """GraphPipe takes messages by every method; a body would be read as the next answer."""
+    monkeypatch.setitem(passed.LISTENER, "dialects", ["graphpipe"])
+    monkeypatch.setitem(passed.LISTENER, "default_model", "m")
+    body = b"".join(ask_of("graphpipe", "http", {"x": (Datatype.FP32, (1,))}, 1).parts)
+    async with passed.bridge(Standin()) as here:
+        head = f"HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        for method in (b"HEAD", b"PUT"):
+            for _ in range(WARM):
+                here.writer.write(method + b" / " + head + body)
+                answer = await here.reader.readuntil(b"\r\n\r\n")
+                assert answer.startswith(b"HTTP/1.1 200 OK")
+                if method != b"HEAD":
+                    (length,) = re.findall(rb"(?im)^content-length: (\d+)", answer)
+                    assert len(await here.reader.readexactly(int(length))) > 4
+            assert bool(sent) == (method != b"HEAD")
+
+
+# --- what paths cost
+
+
+@pytest.fixture
+def paths(monkeypatch: pytest.MonkeyPatch) -> list[UpstreamFastPath]:
+    """The path of each message that was offered to one."""
+    found: list[UpstreamFastPath] = []
+    begin = UpstreamFastPath.begin
+
+    def spied(path: UpstreamFastPath, *arguments: Any) -> bool:
+        found.append(path)
+        return begin(path, *arguments)
+
+    monkeypatch.setattr(UpstreamFastPath, "begin", spied)
+    return found
+
+
+async def test_no_time_is_left_to_learn(sent: list[bool]) -> None:
+    """Requests and replies go through the codecs; what is learned already stays."""
+    async with passed.bridge(Standin()) as here:
+        here.dialect = "trtis"
+        upstream = here.assembly.service.router.models["m"].upstream
+        assert isinstance(upstream, Upstream)
+        learning, upstream.learning = upstream.learning, TimeShare(0, 0)
+        for number in range(20):
+            assert number_in((await here.ask(trtis(number)))[2]) == number
+        assert not sent
+        upstream.learning = learning
+        for number in range(20):
+            assert number_in((await here.ask(trtis(number)))[2]) == number
+        assert sent[-1]
+        count, upstream.learning = len(sent), TimeShare(0, 0)
+        assert number_in((await here.ask(trtis(7)))[2]) == 7
+        assert len(sent) == count + 1
+
+
+@pytest.mark.parametrize("padding", [1000, 5000])
+async def test_requests_with_much_besides_their_tensors(
+    padding: int, sent: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths would keep it, and callers choose it."""
+    plain = ask_of
+
+    def padded(*arguments: Any) -> Any:
+        call = plain(*arguments)
+        (name,) = [each for each in call.headers if each.lower() == "inference-header-content-length"]
+        body, length = b"".join(call.parts), int(call.headers[name])
+        call.parts = body[:length] + b" " * padding, body[length:]
+        call.headers = {**call.headers, name: str(length + padding)}
+        return call
+
+    monkeypatch.setitem(globals(), "ask_of", padded)
+    await _answers("oip/http", "trtis/http", MIXED, 6)
+    assert bool(sent) == (padding < 4096)
+
+
+@pytest.mark.parametrize("message", [trtis, passed.request])
+async def test_paths_keep_no_message(
+    message: Callable[[float], bytes], paths: list[UpstreamFastPath]
+) -> None:
+    """Connections keep their path when idle."""
+    async with passed.bridge(Standin()) as here:
+        for number in range(WARM):
+            await here.ask(message(number))
+        assert whole_of(paths[-1].call) == b""
+        read = paths[-1].read
+        if isinstance(read, partial):
+            assert read.args[0].message is None
+        else:
+            replies = cast("TranslatedReplies", read.__self__)  # type: ignore[attr-defined]
+            first = replies._first
+            assert first.request.inputs == ()
+            assert whole_of(first.call) == b""
+            (known,) = replies._messages._known.values()
+            assert [whole_of(each.facts.answer) for each in known] == [b""]

@@ -1,0 +1,146 @@
+"""Requests of other dialects to a local model that answers at once, held against the same on their usual path."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.translator.serving.handler_http import HttpPipeline
+from interlingua.translator.serving.inline_path import HandlerInlinePath, UnfinishedCall
+from tests.translator.serving.test_inline_path import Daemon, _failing, daemon, inline
+
+__all__ = ["inline"]
+
+WARM = 6
+HEAD = b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}}]'
+BINARY = HEAD + b',"parameters":{"binary_data_output":true}}'
+TRTIS = 'batch_size: 1 input { name: "x" dims: 1 dims: 2 } output { name: "x" }'
+
+Make = Callable[[bytes], bytes]
+
+
+def oip(data: bytes, head: bytes = BINARY) -> bytes:
+    return (
+        f"POST /v2/models/m/infer HTTP/1.1\r\nHost: here\r\nInference-Header-Content-Length: {len(head)}\r\n"
+        f"Content-Length: {len(head) + len(data)}\r\n\r\n"
+    ).encode() + (head + data)
+
+
+def oip_json(data: bytes) -> bytes:
+    numbers = ",".join(map(repr, struct.unpack(f"<{len(data) // 4}f", data[: len(data) // 4 * 4])))
+    body = (
+        f'{{"id":"{data[0]}","inputs":[{{"name":"x","shape":[1,2],"datatype":"FP32","data":[{numbers}]}}]}}'
+    )
+    return f"POST /v2/models/m/infer HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def trtis(data: bytes) -> bytes:
+    return (
+        f"POST /api/infer/m HTTP/1.1\r\nHost: here\r\nNV-InferRequest: {TRTIS}\r\n"
+        f"Content-Length: {len(data)}\r\n\r\n"
+    ).encode() + data
+
+
+FORMS: dict[str, tuple[str, Make]] = {
+    "oip, binary": ("oip", oip),
+    "oip, JSON": ("oip", oip_json),
+    "oip, binary to JSON": ("oip", lambda data: oip(data, HEAD + b"}")),
+    "trtis": ("trtis", trtis),
+}
+
+
+async def ask(here: Daemon, message: bytes) -> tuple[bytes, bytes]:
+    """The answer, with the names of its stages alone."""
+    here.writer.write(message)
+    head, body = await here.answer()
+    return re.sub(rb"dur=[0-9.]+", b"", head), body
+
+
+async def compared(form: str, scenario: Callable[[Daemon, Make], Any], patch: pytest.MonkeyPatch) -> Any:
+    """What ``scenario`` returns, which is the same on the usual path, as are the counts."""
+    dialect, make = FORMS[form]
+    found = []
+    for usual in (False, True):
+        if usual:
+            patch.setattr(HttpPipeline, "inline_path", lambda *_: None)
+        async with daemon(dialects=[dialect]) as here:
+            here.dialect = dialect
+            for number in range(WARM):
+                head, body = await ask(here, make(struct.pack("<2f", number, number + 0.5)))
+                assert head.startswith(b"HTTP/1.1 200 OK"), body
+            found.append((await scenario(here, make), here.counts))
+    assert found[0] == found[1]
+    return found[0][0]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_requests_that_repeat(form: str, inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(here: Daemon, make: Make) -> list[Any]:
+        data = [struct.pack("<2f", 1.5 * number, -number) for number in range(10)]
+        return [
+            await ask(here, make(each))
+            for each in (*data, b"\xff\xff\xff\xff\0\0\0\0", b"short..", bytes(12))
+        ]
+
+    answers = await compared(form, scenario, monkeypatch)
+    assert len([each for each in inline if each is not None]) >= 10
+    assert all(head.startswith(b"HTTP/1.1 200 OK") for head, _ in answers[:10])
+    assert answers[-1][0].startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("form", ["oip, binary", "trtis"])
+@pytest.mark.parametrize(
+    "error", [InferenceError(ErrorCode.MODEL_FAILED, "broken"), ValueError("a bug")], ids=repr
+)
+async def test_a_model_that_fails(
+    form: str, error: Exception, inline: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(here: Daemon, make: Make) -> list[Any]:
+        with monkeypatch.context() as failing:
+            failing.setattr(here.model.version(""), "_run", _failing(error))
+            failed = await ask(here, make(bytes(8)))
+        return [failed, await ask(here, make(bytes(8)))]
+
+    answers = await compared(form, scenario, monkeypatch)
+    assert b" 200 " not in answers[0][0]
+    assert any(isinstance(each, UnfinishedCall) for each in inline)
+
+
+async def test_another_id_of_the_server(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a reload gives it one."""
+
+    async def scenario(here: Daemon, make: Make) -> list[Any]:
+        here.assembly.service.id = "another"
+        return [await ask(here, make(struct.pack("<2f", number, 0))) for number in range(3)]
+
+    answers = await compared("trtis", scenario, monkeypatch)
+    assert len([each for each in inline if each is not None]) >= 3
+    assert all(b'server_id: "another"' in head for head, _ in answers)
+
+
+@pytest.fixture
+def paths(monkeypatch: pytest.MonkeyPatch) -> list[HandlerInlinePath]:
+    """The path of each request that was offered to one."""
+    found: list[HandlerInlinePath] = []
+    answer = HandlerInlinePath.answer
+
+    def spied(path: HandlerInlinePath, *arguments: Any) -> Any:
+        found.append(path)
+        return answer(path, *arguments)
+
+    monkeypatch.setattr(HandlerInlinePath, "answer", spied)
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_idle_connections_keep_no_message(form: str, paths: list[HandlerInlinePath]) -> None:
+    dialect, make = FORMS[form]
+    async with daemon(dialects=[dialect]) as here:
+        for number in range(WARM):
+            await ask(here, make(struct.pack("<2f", number, 0)))
+        assert bytes(paths[-1].request.body) == b""

@@ -1,0 +1,242 @@
+"""Requests that repeat the headers of others, to a local model that answers at once: decoded, run and encoded
+in the callback that has received them, without a task.
+
+Contract: what counts, and what a caller gets, is what the usual path would count and answer. A request takes
+the usual path if anything would route, observe, restrict, trace, log or delay it, or if it cannot be decoded.
+What goes wrong once the model has run ends in a task, which counts it as the usual path does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import Any
+
+from interlingua.protocols.dialect import Binding, HttpEndpoint, Opened
+from interlingua.protocols.wire import REQUEST_ID, Buffer, HttpAnswer, HttpRequest
+from interlingua.runtime.shared_memory import is_used
+from interlingua.runtime.target import Target, result_of
+from interlingua.schemas import Context, InferRequest, Operation
+from interlingua.schemas.offload import OffloadRequired
+from interlingua.schemas.status import LATENCY_BOUNDS_NS
+from interlingua.translator.serving.access_log import EndpointLog
+from interlingua.translator.serving.answer_headers import server_timing
+from interlingua.translator.serving.in_flight import AnswerLimit, InFlightRequest
+from interlingua.translator.serving.processor import RequestProcessor
+from interlingua.translator.serving.request_metrics import RequestMetrics
+
+_ANSWERED = Operation.INFER, None
+"""What an answered request counts as."""
+
+_MOST_SKIPPED = 1024
+"""The most requests that take the usual path unread, after others that the model would not answer at once."""
+
+
+@dataclass(slots=True, eq=False)
+class HandlerInlinePath:
+    """The path of requests of up to ``most`` bytes that repeat ``request``, opened as ``opened``, to
+    ``target``. While one is answered, ``request`` has its body. The rest is what their handler has."""
+
+    processor: RequestProcessor
+    endpoint: HttpEndpoint
+    metrics: RequestMetrics
+    access: EndpointLog
+    limit: AnswerLimit
+    request: HttpRequest
+    opened: Opened[HttpAnswer]
+    target: Target
+    most: float
+    _patience: int = 1
+    _skip: int = 0
+
+    def answer(self, message: Buffer) -> HttpAnswer | UnfinishedCall | None:
+        """See ``protocols.fast_path``."""
+        if self._skip:
+            self._skip -= 1
+            return None
+        processor, opened, target, load = self.processor, self.opened, self.target, self.metrics.load
+        service, decode = processor.service, opened.action.decode
+        if (
+            service.router.routes
+            or service.observers
+            or service.tracer is not None
+            or self.access.log.every
+            or processor.header_parameters
+            or processor.restricts_inference
+            or processor.authenticates
+            or load.requests >= load.max_requests
+            or load.total.requests >= load.total.max_requests
+            or service.router.models.get(opened.model) is not target
+            or decode is None
+            or len(message) > self.most
+        ):
+            return None
+        began = time.monotonic_ns()
+        self.request.body = message
+        context = self.request.context
+        context.timings, context.ended, context.version = {}, {}, ""
+        context.server_id = service.id  # a reload may change it
+        try:
+            request, form = decode(opened, target.version(opened.version).signature)
+            at_once = request.sequence is None and not is_used(request) and target.infers_at_once(request)
+        except Exception:
+            return None  # the usual path raises it again
+        if not at_once:
+            self._skip, self._patience = self._patience, min(2 * self._patience, _MOST_SKIPPED)
+            return None
+        self._patience = 1
+        request.model, request.context = opened.model, context
+        context.ended["decode"] = ended = time.monotonic_ns()
+        context.timings["decode"] = ended - began
+        return self._run(request, form, began, len(message))
+
+    def _run(
+        self, request: InferRequest, form: Any, began: int, received: int
+    ) -> HttpAnswer | UnfinishedCall:
+        encode: Callable[..., HttpAnswer] = self.opened.action.encode  # type: ignore[assignment]
+        answered = 0
+        try:
+            response = result_of(self.target.infer(request))
+            answered = time.monotonic_ns()
+            response.model, request.context.version = request.model, response.version
+            answer = encode(form, response)
+        except OffloadRequired as required:
+            limits = self.processor.limits
+            encoded = partial(required.offloader.run, limits, encode, form, response)
+            return UnfinishedCall(self, began, received, encoded, answered)
+        except Exception as error:
+            return UnfinishedCall(self, began, received, partial(_given, error))
+        if answer.size > self.limit.most:
+            return UnfinishedCall(self, began, received, partial(_given, answer), answered)
+        request.context.timings["encode"] = (ended := time.monotonic_ns()) - answered
+        self._count(received, answer.size, ended - began)
+        self.request.body = b""  # the connection may be idle for long
+        if self.opened.action.numbered is not None:
+            answer.headers = self.opened.action.numbered(answer.headers, request.context)
+        if self.endpoint.timed:
+            timing = server_timing(request.context.timings)
+            answer.headers = (*answer.headers, ("Server-Timing", timing))
+        return answer
+
+    def _count(self, received: int, sent: int, spent: int) -> None:
+        """As ``InFlightRequest`` and the processor count an answered request."""
+        metrics, service = self.metrics, self.processor.service
+        self.request.context.request_number = next(service.numbers)
+        service.trends.count(spent, False)
+        metrics.received_bytes += received
+        metrics.sent_bytes += sent
+        metrics.ended[_ANSWERED] += 1
+        if metrics.timed:
+            # Latencies.add, inlined
+            flow = metrics.flows[0, self.opened.model]
+            flow.counts[bisect_left(LATENCY_BOUNDS_NS, spent)] += 1
+            flow.ns += spent
+            for stage, ns in self.request.context.timings.items():
+                latencies = metrics.stages[stage]
+                latencies.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1
+                latencies.ns += ns
+
+
+class UnfinishedCall:
+    """A ``FastCall``: a request on ``path`` whose model has run. ``finish`` returns its answer, which may be
+    too large, or raises; the model had ``answered`` at that ``time.monotonic_ns()``."""
+
+    def __init__(
+        self,
+        path: HandlerInlinePath,
+        began: int,
+        received: int,
+        finish: Callable[[], Awaitable[HttpAnswer]],
+        answered: int = 0,
+    ) -> None:
+        context = path.request.context
+        self._path = path
+        self._began = began
+        self._received = received
+        self._finish = finish
+        self._answered = answered
+        self._timings, self._ended, self._version = context.timings, context.ended, context.version
+
+    async def serve(self, request: HttpRequest) -> HttpAnswer:
+        """See ``protocols.fast_path``."""
+        path, failed = self._path, True
+        try:
+            with self._in_flight(request) as in_flight:
+                found = in_flight.answer = await self._finish()
+                self._ended["encode"] = ended = time.monotonic_ns()
+                self._timings["encode"] = ended - self._answered
+                failed = False
+                if found.size > path.limit.most:
+                    raise in_flight.too_large(found, found.size, path.limit)
+                if path.opened.action.numbered is not None:
+                    found.headers = path.opened.action.numbered(found.headers, request.context)
+        finally:
+            path.processor.service.trends.count(time.monotonic_ns() - self._began, failed)
+        answer: HttpAnswer = in_flight.answer
+        path.metrics.sent_bytes += answer.size
+        if path.endpoint.timed:
+            answer.headers = (*answer.headers, ("Server-Timing", server_timing(self._timings)))
+        return answer
+
+    def _in_flight(self, request: HttpRequest) -> InFlightRequest:
+        path, context = self._path, request.context
+        context.timings, context.ended = self._timings, self._ended
+        context.target, context.version = path.opened.model, self._version
+        in_flight = InFlightRequest(
+            path.processor.service, path.metrics, path.endpoint, request, self._received, path.access
+        )
+        in_flight.opened, in_flight.began = path.opened, self._began
+        return in_flight
+
+    def leave(self) -> None:
+        """Nothing counts it yet."""
+
+    def abandon(self, request: HttpRequest) -> None:
+        """See ``protocols.fast_path``."""
+        with suppress(asyncio.CancelledError), self._in_flight(request):
+            raise asyncio.CancelledError
+        self._path.processor.service.trends.count(time.monotonic_ns() - self._began, True)
+
+    def close(self) -> None:
+        """Nothing waits for it."""
+
+
+async def _given(outcome: HttpAnswer | Exception) -> HttpAnswer:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def inline_path(
+    processor: RequestProcessor,
+    binding: Binding,
+    endpoint: HttpEndpoint,
+    request: HttpRequest,
+    counted: tuple[RequestMetrics, EndpointLog, AnswerLimit],
+) -> HandlerInlinePath | None:
+    """The path of requests that repeat ``request``, if its model answers that at once; else None."""
+    headers, identity = request.headers, request.context.identity
+    if not endpoint.repeatable or binding.capability.joined_versions:
+        return None
+    if REQUEST_ID in headers or "content-encoding" in headers or identity is not None:
+        return None
+    context = Context(peer=request.context.peer, headers=headers, server_id=processor.service.id)
+    own = replace(request, context=context)
+    try:
+        opened = endpoint.open(own)
+        target = processor.service.router.models.get(opened.model)
+        if target is None or opened.action.operation is not Operation.INFER or opened.action.decode is None:
+            return None
+        decoded, _ = opened.action.decode(opened, target.version(opened.version).signature)
+        if not target.infers_at_once(decoded):
+            return None
+    except Exception:
+        return None  # the usual path raises it again
+    most = inf if request.max_body_bytes is None else request.max_body_bytes
+    return HandlerInlinePath(processor, endpoint, *counted, own, opened, target, most)
