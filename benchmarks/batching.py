@@ -8,8 +8,6 @@ environments are given, on the same ONNX file with the same options, and a bare 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
 import sys
 import tempfile
@@ -27,6 +25,7 @@ from benchmarks.bare_loop import session
 from benchmarks.batched_models import DELAYS_MS, Served, mlserver_models, repository, served
 from benchmarks.cases import CONFIG, OIP_METHOD, http_request
 from benchmarks.processes import Clients, Server
+from benchmarks.targets import Verdict, load_average, report
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import GrpcAnswer, HttpReply
 from interlingua.schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
@@ -171,21 +170,6 @@ def measure(
         yield Row(model.name, transport, count, name, delay, *medians)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What was asked for: ``ratio`` is to be at least, or for a cost at most, ``target``."""
-
-    what: str
-    ratio: float
-    target: float
-    at_most: bool = False
-
-    @property
-    def met(self) -> bool:
-        """Whether it was reached."""
-        return self.ratio <= self.target if self.at_most else self.ratio >= self.target
-
-
 def against_peers(rows: Sequence[Row]) -> Iterator[Verdict]:
     """The daemon's best delay at the most clients against each peer's best, for the small model: of the large
     one every server runs as many rows as ONNX Runtime does."""
@@ -234,7 +218,7 @@ def main() -> int:
         models = [model for model in served(folder) if arguments.only in model.name]
         found = contenders(running, folder, models)
         clients = running.enter_context(processes.clients())
-        show(f"load {_load()}, {', '.join(contender.name for contender in found)}\n")
+        show(f"load {load_average()}, {', '.join(contender.name for contender in found)}\n")
         show(_HEAD)
         for model in models:
             question = Question(model, folder)
@@ -248,20 +232,8 @@ def main() -> int:
                     show(_LINE.format(*asdict(row).values()))
             if model.name == "resnet":
                 verdicts.append(against_loop(question, clients, found[0], arguments.quick))
-    verdicts += against_peers(rows)
-    if arguments.json:
-        told = [{**asdict(verdict), "met": verdict.met} for verdict in verdicts]
-        progress.say(json.dumps({"rows": [asdict(row) for row in rows], "targets": told}, indent=2) + "\n")
-    for verdict in verdicts:
-        sign = "<=" if verdict.at_most else ">="
-        outcome = "ok" if verdict.met else "missed"
-        show(f"{verdict.what}: {verdict.ratio} (target {sign} {verdict.target:g}) {outcome}\n")
-    show(f"load {_load()}\n")
+    report(rows, [*verdicts, *against_peers(rows)], as_json=arguments.json)
     return 0
-
-
-def _load() -> str:
-    return " ".join(f"{each:.1f}" for each in os.getloadavg())
 
 
 if __name__ == "__main__":

@@ -54,11 +54,12 @@ def _case(name: str) -> Case:
 
 WALKS = (
     Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 78),
-    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 76, "grpc"),
-    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 39, "http"),
+    Walk("OIP HTTP to a local model", _case("OIP HTTP binary"), 53),
+    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 72, "grpc"),
+    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 32, "http"),
     Walk("TF Serving gRPC to a local model", GRPC, 78),
-    Walk("TF Serving REST to a local model", REST, 84),
-    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 134, "http"),
+    Walk("TF Serving REST to a local model", REST, 68),
+    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 37, "http"),
 )
 
 

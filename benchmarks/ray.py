@@ -55,9 +55,9 @@ class TritonPythonModel:
                 for each in requests]
 """
 WAITING_CONFIG = (
-    'backend: "python" input {{ name: "IN" data_type: TYPE_INT32 dims: 1 }} '
-    'output {{ name: "OUT" data_type: TYPE_INT32 dims: 1 }}'
-).format()
+    'backend: "python" input { name: "IN" data_type: TYPE_INT32 dims: 1 } '
+    'output { name: "OUT" data_type: TYPE_INT32 dims: 1 }'
+)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from benchmarks import processes
 from benchmarks.cases import CASES
 from benchmarks.scale_model import CLIENTS, Costs
 from benchmarks.workers import Row, config
+from interlingua.runtime.peers.rendezvous import Rendezvous
 from interlingua.runtime.upstream.pool import Member
-from interlingua.runtime.upstream.pool.homes import rank
 
 
 def measure(case_name: str, size: int, rounds: int, secs: float) -> Costs:
@@ -58,7 +58,7 @@ def measure(case_name: str, size: int, rounds: int, secs: float) -> Costs:
         costs["1"]["front"],
         costs["1"]["runtime"],
         max(costs["bridge"]["busiest"] - costs["1"]["front"], 0.0),
-        _rank_us(),
+        {str(peers): _owner_us(peers) for peers in (10, 10_000)},
         {
             "0": 1e6 / measured["0"]["busiest"],
             # front ends of a busy machine get unequal shares of it, and so of the requests: their mean
@@ -70,14 +70,16 @@ def measure(case_name: str, size: int, rounds: int, secs: float) -> Costs:
     )
 
 
-def _rank_us() -> float:
-    """Of one peer in the choice of an owner, in a list of 1000."""
-    members = [Member(None, f"peers:8009 (10.0.{each // 256}.{each % 256})") for each in range(1000)]
-    sequences = 50
+def _owner_us(peers: int) -> float:
+    """Of the choice of an owner among ``peers``."""
+    found = Rendezvous(
+        [Member(None, f"peers:8009 (10.0.{each // 256}.{each % 256})") for each in range(peers)]
+    )
+    sequences = 2000
     began = time.process_time()
     for identity in range(sequences):
-        min(members, key=rank(identity))
-    return (time.process_time() - began) / sequences / len(members) * 1e6
+        found.owner(identity)
+    return (time.process_time() - began) / sequences * 1e6
 
 
 def _medians(found: Sequence[dict[str, float]]) -> dict[str, float]:

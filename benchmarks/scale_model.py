@@ -1,9 +1,9 @@
 """What more processes, replicas and machines would carry: a simulation of queues, fed with measured costs.
 
-``python -m benchmarks.scale_model measure --output FILE`` measures the CPU time of each process for a
-request, with one and two front ends (``scale_costs``). ``check FILE`` compares the capacity that the
-simulation predicts for them, and for the replicas of ``--ray FILE``, with what was measured. ``plan FILE``
-prints the tables of docs/scaling.md, and writes its plot.
+``python -m benchmarks.scale_model measure`` measures the CPU time of each process for a request, with one and
+two front ends (``scale_costs``), and writes scale_costs.json. ``check`` compares the capacity that the
+simulation predicts for them, and for the replicas in scale_ray.json, with what was measured. ``plan`` prints
+the fleets of docs/scaling.md, and draws their plot.
 
 Contract: a station serves its requests in the order of their arrival. Costs are CPU time, so that the figures
 are those of a machine with a core for each process. ``Costs`` is what is measured, ``Site`` what is assumed.
@@ -17,6 +17,7 @@ import random
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,20 @@ import simpy
 
 US = 1e-6
 
+COSTS = Path(__file__).with_name("scale_costs.json")
+"""What ``measure`` has written."""
+
+RAY = Path(__file__).with_name("scale_ray.json")
+"""The ``scales`` that ``benchmarks.ray --json`` has printed."""
+
+PLOT = Path(__file__).parent.parent / "docs" / "plots" / "scaling.svg"
+
 CLIENTS = 16
 """For each process that clients connect to: a loop with more of them finds more requests at once, and takes
 less for each."""
 
-SIZES = (1, 10, 30, 100, 300, 1000, 3000, 10_000)
+SIZES = (1, 10, 100, 1000, 10_000)
+"""The nodes of the tables; the plot has a point between each two."""
 
 TOLERANCE = 0.15
 """How far a prediction may be from what was measured."""
@@ -136,32 +146,38 @@ def opened(
 @dataclass(frozen=True)
 class Costs:
     """CPU µs per request: of a daemon of one process, and with front ends of a front end and of the runtime
-    process. ``forward_us`` is what a daemon takes to pass one on, ``rank_us`` that of one peer in the choice
-    of the owner of a sequence."""
+    process. ``forward_us`` is what a daemon takes to pass one on, ``owner_us`` to choose the owner of a
+    sequence, by the number of peers, for a few and for many."""
 
     name: str
     one_us: float
     front_us: float
     runtime_us: float
     forward_us: float = 0.0
-    rank_us: float = 0.0
+    owner_us: dict[str, float] = field(default_factory=dict)
     measured: dict[str, float] = field(default_factory=dict)
     """Requests for a CPU second of the busiest kind of process, by the number of front ends."""
+
+    def owner(self, peers: int) -> float:
+        """What a process takes for the owner of a sequence that it has not seen, on a line through those."""
+        if not self.owner_us:
+            return 0.0
+        (few, least), (many, most) = ((int(count), us) for count, us in self.owner_us.items())
+        return least + (most - least) / (many - few) * (peers - few)
 
 
 @dataclass(frozen=True)
 class Site:
     """A fleet. ``model_us`` is the time of a model on one of the ``instances`` of a node, such as its GPU;
-    ``sequences`` the share of requests with a sequence. A balancer machine has ``balancer_cores``, each for
-    ``balancer_us`` per request; without ``balancers`` clients choose a node themselves. A sequence has
-    so many ``requests``. With sequences, every front end probes the ``known`` others every ``probe_secs``,
-    for ``probe_us`` at either end. ``node_price`` is per hour."""
+    ``sequences`` the share of requests with a sequence, whose owner no process has seen. A balancer machine
+    has ``balancer_cores``, each for ``balancer_us`` per request; without ``balancers`` clients choose a node
+    themselves. With sequences, every front end probes the ``known`` others every ``probe_secs``, for
+    ``probe_us`` at either end. ``node_price`` is per hour."""
 
     fronts: int = 6
     instances: int = 1
     model_us: float = 0.0
     sequences: float = 0.0
-    requests: int = 10
     balancers: int = 1
     balancer_cores: int = 16
     balancer_us: float = 16.0
@@ -193,7 +209,7 @@ def capacity(costs: Costs, fronts: int, count: int = 4000) -> float:
     """Requests per second of one daemon with as many ``fronts``, 0 for one process."""
     env = simpy.Environment()
     _, _, way = node_way(env, costs, fronts)
-    routes: list[Route] = [lambda client=client: way(client) for client in range(CLIENTS * max(fronts, 1))]  # type: ignore[misc]
+    routes: list[Route] = [partial(way, client) for client in range(CLIENTS * max(fronts, 1))]
     return closed(env, routes, count, fixed).rate
 
 
@@ -210,16 +226,14 @@ def replicas(daemon_us: float, replica_us: float, count: int, clients: int, requ
 
 
 @dataclass(frozen=True)
-class Plan:
+class Capacity:
     """What a fleet of ``nodes`` carries: ``rate`` per second, the ``bottleneck``, its dollars per million
-    requests, and the median and 99th percentile of the time in milliseconds at 70 % of that rate."""
+    requests at 70 % of that rate."""
 
     nodes: int
     rate: float
     bottleneck: str
     dollars: float
-    p50_ms: float
-    p99_ms: float
 
 
 def demands(costs: Costs, site: Site, nodes: int) -> dict[str, float]:
@@ -241,15 +255,25 @@ def demands(costs: Costs, site: Site, nodes: int) -> dict[str, float]:
     return found
 
 
+_LOAD = 0.7
+
 _SLICE = 64
 """More nodes than these are simulated as these with their share of requests: nodes do not share a queue."""
 
 
-def planned(costs: Costs, site: Site, nodes: int, count: int = 10_000, seed: int = 1) -> Plan:
-    """Simulate the fleet at 70 % of the rate that its bottleneck allows."""
+def planned(costs: Costs, site: Site, nodes: int) -> Capacity:
+    """The capacity of the fleet."""
     limits = demands(costs, site, nodes)
     bottleneck = max(limits, key=lambda name: limits[name])
     rate = 1 / limits[bottleneck]
+    dollars = (nodes + site.balancers) * site.node_price / 3600 / (_LOAD * rate) * 1e6
+    return Capacity(nodes, rate, bottleneck, dollars)
+
+
+def loaded(costs: Costs, site: Site, nodes: int, count: int = 10_000, seed: int = 1) -> Outcome:
+    """Simulate the fleet at 70 % of the rate that its bottleneck allows."""
+    limits = demands(costs, site, nodes)
+    rate = 1 / max(limits.values())
     env, chance, shown = simpy.Environment(), random.Random(seed), min(nodes, _SLICE)
     # the cores of a balancer for more nodes hardly queue at 70 %: each request has its own
     queues = site.balancers and nodes == shown
@@ -278,15 +302,14 @@ def planned(costs: Costs, site: Site, nodes: int, count: int = 10_000, seed: int
         if site.model_us:
             yield model, site.model_us * US
 
-    found = opened(env, way, 0.7 * rate * shown / nodes, count, exponential, seed)
-    dollars = (nodes + site.balancers) * site.node_price / 3600 / (0.7 * rate) * 1e6
-    return Plan(nodes, rate, bottleneck, dollars, found.quantile(0.5) * 1e3, found.quantile(0.99) * 1e3)
+    return opened(env, way, _LOAD * rate * shown / nodes, count, exponential, seed)
 
 
 def front_us(costs: Costs, site: Site, moved: float, known: int) -> float:
-    """What a request takes of front ends, if the share ``moved`` of them is forwarded."""
-    ranking = site.sequences / site.requests * known * costs.rank_us
-    return costs.front_us + moved * (costs.forward_us + costs.front_us) + ranking
+    """What a request takes of front ends, if the share ``moved`` of them is forwarded: a second one then
+    checks the owner."""
+    choosing = (site.sequences + moved) * costs.owner(known + 1)
+    return costs.front_us + moved * (costs.forward_us + costs.front_us) + choosing
 
 
 @dataclass(frozen=True)
@@ -310,12 +333,11 @@ def checks(costs: Sequence[Costs], scales: Sequence[dict[str, float]] = ()) -> l
         for each in costs
         for fronts in (0, 1, 2)
     ]
-    for each in scales:
+    for each in scales[1:]:
         count, clients, daemon_us = int(each["replicas"]), int(each["clients"]), each["daemon_cpu_ms"] * 1e3
         replica_us = scales[0]["replicas"] / scales[0]["per_sec"] * 1e6
         predicted = replicas(daemon_us, replica_us, count, clients)
-        name = "a replica on Ray" if count == 1 else f"{count} replicas on Ray"
-        found.append(Check(name, predicted, each["per_sec"]))
+        found.append(Check(f"{count} replicas on Ray", predicted, each["per_sec"]))
     return found
 
 
@@ -326,6 +348,12 @@ def _processes(fronts: int) -> str:
 def load_costs(path: Path) -> list[Costs]:
     """As ``measure`` wrote them."""
     return [Costs(**each) for each in json.loads(path.read_text())]
+
+
+def load_scales(path: Path) -> list[dict[str, float]]:
+    """As ``benchmarks.ray --json`` wrote them, the fewest replicas first."""
+    found: list[dict[str, float]] = json.loads(path.read_text())["scales"]
+    return found
 
 
 CASES = (("GraphPipe HTTP", 64), ("OIP HTTP JSON, 16k floats", 64 << 10))
@@ -344,62 +372,63 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale_model")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("measure", help="measure the costs on this machine")
-    command.add_argument("--output", type=Path, required=True)
     command.add_argument("--rounds", type=int, default=8, help="half of them to predict from")
     command.add_argument("--secs", type=float, default=1.5)
-    command = commands.add_parser("check", help="compare predictions with what was measured")
-    command.add_argument("file", type=Path)
-    command.add_argument("--ray", type=Path, help="what benchmarks.ray --json has printed")
-    command = commands.add_parser("plan", help="fleets of 1 to 10,000 nodes")
-    command.add_argument("file", type=Path)
-    command.add_argument("--plot", type=Path, help="the file of the plot")
+    commands.add_parser("check", help="compare predictions with what was measured")
+    commands.add_parser("plan", help="fleets of 1 to 10,000 nodes")
+    parser.add_argument("--costs", type=Path, default=COSTS, help="another file for what is measured")
+    parser.add_argument("--ray", type=Path, default=RAY, help="another file of benchmarks.ray --json")
     chosen = parser.parse_args(arguments)
     if chosen.command == "measure":
         from benchmarks.scale_costs import measure
 
         found = [asdict(measure(*case, chosen.rounds, chosen.secs)) for case in CASES]
-        chosen.output.write_text(json.dumps(found, indent=2))
+        chosen.costs.write_text(json.dumps(found, indent=2) + "\n")
         return 0
-    costs = load_costs(chosen.file)
+    costs = load_costs(chosen.costs)
     if chosen.command == "check":
-        scales = () if chosen.ray is None else json.loads(chosen.ray.read_text())["scales"]
-        return _print_checks(checks(costs, scales))
-    plans = {name: [planned(costs[0], site, nodes) for nodes in SIZES] for name, site in SCENARIOS.items()}
-    _print_plans(plans)
-    if chosen.plot is not None:
-        from benchmarks.scale_plot import svg
-
-        curves = {name: [(each.nodes, each.rate) for each in found] for name, found in plans.items()}
-        chosen.plot.write_text(svg("Requests per second by nodes", curves))
+        found = checks(costs, load_scales(chosen.ray))
+        print("\n".join(checks_table(found)))
+        return int(any(abs(each.off) > TOLERANCE for each in found))
+    print(f"{_HEADER}\n|---|---|---|---|---|---|---|")
+    for name, site in SCENARIOS.items():
+        for nodes in SIZES:
+            row = plan_row(name if nodes == SIZES[0] else "", planned(costs[0], site, nodes))
+            print(f"{row} {times(loaded(costs[0], site, nodes))} |", flush=True)
+    PLOT.write_text(plot(costs[0]))
     return 0
 
 
-def _print_checks(found: Iterable[Check]) -> int:
-    """1 if a prediction is too far off."""
-    print("| | predicted, 1/s | measured, 1/s | off |\n|---|---|---|---|")
-    wrong = 0
+def checks_table(found: Iterable[Check]) -> Iterable[str]:
+    """The lines of a table in Markdown."""
+    yield "| | predicted, 1/s | measured, 1/s | off |\n|---|---|---|---|"
     for each in found:
-        wrong |= abs(each.off) > TOLERANCE
-        print(f"| {each.name} | {each.predicted:,.0f} | {each.measured:,.0f} | {each.off:+.0%} |")
-    return int(wrong)
+        yield f"| {each.name} | {each.predicted:,.0f} | {each.measured:,.0f} | {each.off:+.0%} |"
 
 
-def _print_plans(plans: dict[str, list[Plan]]) -> None:
-    print("| fleet | nodes | 1/s | bottleneck | $ per million | p50, ms | p99, ms |")
-    print("|---|---|---|---|---|---|---|")
-    for name, found in plans.items():
-        for each in found:
-            cells = (
-                name,
-                f"{each.nodes:,}",
-                f"{each.rate:,.0f}",
-                each.bottleneck,
-                f"{each.dollars:.4f}",
-                f"{each.p50_ms:.2f}",
-                f"{each.p99_ms:.2f}",
-            )
-            print(f"| {' | '.join(cells)} |", flush=True)
-            name = ""
+_HEADER = "| fleet | nodes | 1/s | bottleneck | $ per million | p50, ms | p99, ms |"
+
+
+def plan_row(name: str, plan: Capacity) -> str:
+    """A row without its times."""
+    return f"| {name} | {plan.nodes:,} | {plan.rate:,.0f} | {plan.bottleneck} | {plan.dollars:.4f} |"
+
+
+def times(outcome: Outcome) -> str:
+    """The median and the 99th percentile, in milliseconds."""
+    return f"{outcome.quantile(0.5) * 1e3:.2f} | {outcome.quantile(0.99) * 1e3:.2f}"
+
+
+def plot(costs: Costs) -> str:
+    """The rates of all fleets."""
+    from benchmarks.scale_plot import svg
+
+    sizes = sorted({*SIZES, *(3 * nodes for nodes in SIZES[1:-1])})
+    curves = {
+        name: [(nodes, planned(costs, site, nodes).rate) for nodes in sizes]
+        for name, site in SCENARIOS.items()
+    }
+    return svg("Requests per second by nodes", curves)
 
 
 if __name__ == "__main__":

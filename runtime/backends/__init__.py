@@ -199,10 +199,10 @@ class Backend:
         """Load the model at ``path``. Raises ``LoadError``, also if the engine is not installed."""
         return cast(Load, self._imported(str(path)).load)(path, config)
 
-    def deploy(self, source: Any, before: Target | None) -> Target:
+    def deploy(self, source: Any, options: Any, before: Target | None) -> Target:
         """Load the whole model of ``source``, a ``repository.files.ModelSource``, as ``load_model`` there
-        does."""
-        found: Target = self._imported(source.name).load_model(source, before)
+        does, with the backend's own ``options``."""
+        found: Target = self._imported(source.name).load_model(source, options, before)
         return found
 
     def missing(self) -> str:

@@ -66,8 +66,8 @@ class ModelConfig:
     ``allow_pickle``: model files may be pickles, which execute code. ``default_outputs`` are those of a
     request that names none, empty for those of the backend. ``lenient``: a request may give the only input
     another name, and any datatype that its own represents. ``folder_version`` is the version of a folder
-    without version folders. ``stated`` is the configuration file as a
-    serialized ``inference.ModelConfig``.
+    without version folders, 0 if none is stated; ``version_names`` are other names of versions. ``stated`` is
+    the configuration file as a serialized ``inference.ModelConfig``.
     """
 
     name: str = ""
@@ -98,7 +98,8 @@ class ModelConfig:
     allow_pickle: bool = False
     default_outputs: tuple[str, ...] = ()
     lenient: bool = False
-    folder_version: int = 1
+    folder_version: int = 0
+    version_names: Mapping[str, int] = field(default_factory=dict)
     stated: bytes = b""
 
     @property

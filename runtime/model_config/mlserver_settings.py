@@ -42,13 +42,15 @@ class TensorMetadata:
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
     """The settings in a model folder. ``file`` is the model file, relative to the folder, or a folder with
-    it, empty for the model folder itself. ``version`` is 1 if the settings state no number. Without batches
-    ``batch_requests`` and ``batch_secs`` are 0. ``default_output`` is empty for that of the backend."""
+    it, empty for the model folder itself. ``version`` is 0 if the settings state no number, ``version_name``
+    is the text if it is more than a number. Without batches ``batch_requests`` and ``batch_secs`` are 0.
+    ``default_output`` is empty for that of the backend."""
 
     name: str
     backend: str
     file: str
     version: int
+    version_name: str
     inputs: tuple[TensorMetadata, ...]
     batch_requests: int
     batch_secs: float
@@ -104,12 +106,14 @@ def _read(document: Mapping[str, Any]) -> ModelSettings:
     secs = float(_typed(document, "max_batch_time", int | float) or 0)
     # MLServer batches only with both
     batches = requests > 1 and secs > 0
-    version = _VERSION.fullmatch(_typed(parameters, "version", str) or "")
+    stated = _typed(parameters, "version", str) or ""
+    version = _VERSION.fullmatch(stated)
     return ModelSettings(
         _typed(document, "name", str) or "",
         backend,
         _file(_typed(parameters, "uri", str) or ""),
-        int(version[1]) if version else 1,
+        int(version[1]) if version else 0,
+        "" if version and version[1] == stated else stated,
         tuple(_tensor(tensor) for tensor in _typed(document, "inputs", list) or ()),
         requests if batches else 0,
         secs if batches else 0.0,

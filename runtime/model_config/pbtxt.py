@@ -99,6 +99,7 @@ def _mlserver_config(folder: Path, settings: ModelSettings) -> ModelConfig:
         _config(folder / SETTINGS_FILENAME, message),
         lenient=True,
         folder_version=settings.version,
+        version_names={settings.version_name: settings.version or 1} if settings.version_name else {},
         default_outputs=outputs,
     )
 

@@ -1,18 +1,24 @@
 """The cluster that the models of this process run on: connected, watched, and connected again when lost.
 
-Calls that change the cluster run in one thread, in order; the watch queries it in another, because a call to
-a lost cluster may not return. After a loss every deployment is deployed again, so that its model answers
-without any change of its files.
+Calls that change the cluster run in one thread, in order; the watch queries it in another, and tensors are
+written in further ones. A call to a lost cluster may not return: then its thread is left to it, and another
+one takes its place. After a loss every deployment is deployed again, so that its model answers without any
+change of its files.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.ray_serve import connection
@@ -25,8 +31,15 @@ WATCH_SECS = 1.0
 
 _LOOK_SECS = 2 * connection.LOOK_SECS
 
-_LOST_AFTER = 3
-"""So many failed looks in a row mean that the cluster is lost; one that does not return suffices."""
+_CLOSE_SECS = 15.0
+"""The timeout of the end of a connection. The processes of a local cluster end with this one in any case."""
+
+_PUTS = 8
+"""So many tensors are written into the object store at a time."""
+
+_LOST_SECS = 15.0
+"""A cluster that cannot be seen for so long is lost. Its controller may be starting again, without which
+replicas go on."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,13 +69,31 @@ class Cluster:
         self.deployments: dict[str, Any] = {}
         self.lock = threading.RLock()
         self._calls = ThreadPoolExecutor(1, thread_name_prefix="ray")
+        self._puts = ThreadPoolExecutor(_PUTS, thread_name_prefix="ray-put")
         self._looks = ThreadPoolExecutor(1, thread_name_prefix="ray-look")
         self._stopped = threading.Event()
         self._watch: threading.Thread | None = None
 
-    def call(self, run: Callable[[], T]) -> Future[T]:
+    def submit(self, run: Callable[[], T]) -> Future[T]:
         """Run ``run`` in the thread of the driver, after the calls before."""
         return self._calls.submit(run)
+
+    def call(self, run: Callable[[], T], timeout_secs: float = 0.0) -> T:
+        """The result of ``run``, as :meth:`submit`, by ``timeout_secs``, by default that of a load. Blocks.
+        Raises TimeoutError, and what Ray raises."""
+        calls = self._calls
+        called = calls.submit(run)
+        try:
+            return called.result(timeout_secs or self.options.load_timeout_secs)
+        except TimeoutError:
+            if not called.done():
+                self._calls = ThreadPoolExecutor(1, thread_name_prefix="ray")
+                calls.shutdown(wait=False, cancel_futures=True)
+            raise
+
+    async def put(self, array: NDArray[np.uint8]) -> Any:
+        """The reference of ``array`` in the object store. In a thread: the raylet may not answer."""
+        return await asyncio.get_running_loop().run_in_executor(self._puts, connection.put, array)
 
     def connect(self) -> None:
         """Connect unless it is done. Blocks. Raises ``LoadError``."""
@@ -70,7 +101,7 @@ class Cluster:
             if self._watch is not None:
                 return
             try:
-                self.call(lambda: connection.connect(self.options)).result(self.options.load_timeout_secs)
+                self.call(lambda: connection.connect(self.options))
                 self.look()
             except Exception as error:
                 # Ray documents no class of error for it
@@ -86,9 +117,11 @@ class Cluster:
         try:
             view = looking.result(_LOOK_SECS)
         except TimeoutError:
+            if looking.done():
+                raise
             # the call may never return: the next one needs another thread
             self._looks = ThreadPoolExecutor(1, thread_name_prefix="ray-look")
-            raise
+            raise ConnectionError("it does not answer") from None
         self.view, self.reason = view, ""
         for deployment in self._each():
             deployment.seen(view)
@@ -99,26 +132,31 @@ class Cluster:
         self._stopped.set()
         if self._watch is not None:
             self._watch.join(connection.LOOK_SECS)
-        self.call(connection.disconnect).result()
-        self._calls.shutdown()
+        try:
+            self.call(connection.disconnect, _CLOSE_SECS)
+        except TimeoutError:
+            facts = {"address": self.options.address, "reason": "timeout"}
+            _log.warning("Ray cluster not disconnected", extra={"facts": facts})
+        for threads in (self._calls, self._puts):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _each(self) -> list[Watched]:
         with self.lock:
             return list(self.deployments.values())
 
     def _keep(self) -> None:
-        failed = 0
+        seen = time.monotonic()
         while not self._stopped.wait(WATCH_SECS):
             if self.view is None:
                 self._connect_again()
+                seen = time.monotonic()
                 continue
             try:
                 self.look()
-                failed = 0
+                seen = time.monotonic()
             except Exception as error:
                 # Ray documents no class of error for it, and the watch has to go on
-                failed += 1
-                certain = isinstance(error, ConnectionError | TimeoutError) or failed >= _LOST_AFTER
+                certain = isinstance(error, ConnectionError) or time.monotonic() - seen > _LOST_SECS
                 if certain and not self._stopped.is_set():
                     self._lose(_text(error))
 
@@ -136,7 +174,7 @@ class Cluster:
                 deployment.deploy_again()
 
         try:
-            self.call(again).result()
+            self.call(again)
             self.look()
         except Exception as error:
             # as above; the next try follows

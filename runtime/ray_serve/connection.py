@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import socket
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from interlingua.runtime.ray_serve import leaving
-from interlingua.runtime.ray_serve.options import LOCAL, ClusterOptions
+from interlingua.runtime.ray_serve.options import AUTO, LOCAL, ClusterOptions
 from interlingua.runtime.ray_serve.signals import kept_signals
 
 CONTROLLER = "SERVE_CONTROLLER_ACTOR"
 _SERVE_NAMESPACE = "serve"
+
+_AUTH_MODE = "RAY_AUTH_MODE"
+
+_RUNNING = frozenset({"RUNNING", "UPDATING", "RECOVERING", "PENDING_MIGRATION"})
 
 LOOK_SECS = 5.0
 """The timeout of one question to the cluster."""
@@ -46,8 +55,9 @@ class Application:
 
     @property
     def running(self) -> tuple[ReplicaPlace, ...]:
-        """The replicas that run. Serve sends nothing to one while it loads other files, for a moment."""
-        return tuple(each for each in self.replicas if each.state in ("RUNNING", "UPDATING"))
+        """The replicas that run. Serve sends nothing to one while it loads other files, for a moment; those
+        that a controller finds when it has been started again answer meanwhile."""
+        return tuple(each for each in self.replicas if each.state in _RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,8 @@ class ClusterView:
 def connect(options: ClusterOptions) -> None:
     """Connect to the cluster, or start a local one, and start Serve there without its proxies. Blocks.
     Raises what Ray raises."""
+    if options.address not in (LOCAL, AUTO):
+        _reach(options.address)
     import ray
     from ray import serve
 
@@ -95,9 +107,22 @@ def connect(options: ClusterOptions) -> None:
         warnings.simplefilter("ignore")
         # at the start it warns of its handlers of signals, which are not used, and of its defaults
         logging.getLogger("ray").setLevel(logging.ERROR)
-        ray.init(**stated)
+        try:
+            ray.init(**stated)
+        except ConnectionError as error:
+            # Ray does not say that the token is missing
+            hint = "" if _AUTH_MODE in os.environ else f"; with tokens, Ray's default, set {_AUTH_MODE}=token"
+            raise ConnectionError(f"{error}{hint}") from error
         serve.start(proxy_location="Disabled")
     logging.getLogger("ray").setLevel(logging.WARNING)
+
+
+def _reach(address: str) -> None:
+    """Raise ``OSError`` if nothing listens at ``address``: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        raise ConnectionError(f"'{address}' has no port")
+    socket.create_connection((host.strip("[]"), int(port)), LOOK_SECS).close()
 
 
 def disconnect() -> None:
@@ -114,12 +139,22 @@ def disconnect() -> None:
         ray.shutdown()
 
 
+def put(array: NDArray[np.uint8]) -> Any:
+    """The reference of ``array`` in the object store, which copies it. Blocks. Raises what Ray raises."""
+    import ray
+
+    return ray.put(array)
+
+
 def look() -> ClusterView:
     """The cluster now. Blocks. Raises what Ray raises if the cluster is gone, or the node of this process."""
     import ray
+    from ray.experimental import internal_kv
 
     here = ray.get_runtime_context().get_node_id()
-    nodes = tuple(_node(each) for each in ray.nodes())
+    # ``ray.nodes()`` has no timeout, and aborts the process if another cluster answers in place of this one
+    known = internal_kv.internal_kv_get_gcs_client().get_all_node_info(timeout=LOOK_SECS)
+    nodes = tuple(_node(each) for each in known.values())
     if not any(each.alive and each.id == here for each in nodes):
         raise ConnectionError("the Ray node of this process is gone")
     controller = ray.get_actor(CONTROLLER, namespace=_SERVE_NAMESPACE)
@@ -129,12 +164,15 @@ def look() -> ClusterView:
     )
 
 
-def _node(node: dict[str, Any]) -> Node:
-    resources = node.get("Resources", {})
+def _node(node: Any) -> Node:
+    """``node`` is a ``GcsNodeInfo``."""
+    from ray.core.generated.gcs_pb2 import GcsNodeInfo
+
+    resources = node.resources_total
     return Node(
-        node["NodeID"],
-        node["NodeManagerAddress"],
-        node["Alive"],
+        node.node_id.hex(),
+        node.node_manager_address,
+        node.state == GcsNodeInfo.ALIVE,
         resources.get("CPU", 0.0),
         resources.get("GPU", 0.0),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import pickle
 import re
 import time
@@ -27,6 +28,7 @@ from interlingua.runtime.ray_serve.facts import ModelFacts, ReplicaReport
 from interlingua.runtime.ray_serve.options import DEPLOYMENT, DeploymentOptions
 from interlingua.runtime.ray_serve.ownership import Mark, erase_mark, read_mark, write_mark
 from interlingua.runtime.ray_serve.replica import Replica
+from interlingua.runtime.ray_serve.sequences import SequenceCourses
 from interlingua.runtime.repository.files import ModelSource
 from interlingua.runtime.repository.snapshot import Snapshot
 from interlingua.schemas import Readiness
@@ -35,6 +37,9 @@ _ROUTER = "interlingua.runtime.ray_serve.router.SequenceRouter"
 
 _REPORT_SECS = 10.0
 
+_MISSING_SECS = 3.0
+"""A deployment that Serve does not know for so long is deployed again."""
+
 _CAUSE = re.compile(r"LoadError: (.+)")
 
 _log = logging.getLogger(__name__)
@@ -42,17 +47,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a deployment is to run: the ``generations`` of the files of ``source``, the newest last.
-    ``stateful``: its sequences stay at one replica."""
+    """What a deployment is to run: the ``generations`` of the files of ``source``, the newest last. Its
+    sequences stay at one replica until they are idle for ``idle_secs``; 0 for a model without any."""
 
     source: ModelSource
     options: DeploymentOptions
     generations: tuple[str, ...]
-    stateful: bool
+    idle_secs: float
 
     @property
     def newest(self) -> str:
         return self.generations[-1]
+
+    @property
+    def stateful(self) -> bool:
+        return self.idle_secs > 0
 
     def beside(self, other: Plan) -> Plan:
         """This plan, with the newest files of ``other``, whose daemon still requests them."""
@@ -103,71 +112,101 @@ class ServeDeployment:
         self.calls: set[asyncio.Task[Any]] = set()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.changed: Callable[[], None] = lambda: None
+        self._courses: dict[tuple[str, str], SequenceCourses] = {}
+        self._held: list[Plan] = []
         self._handle: Any = None
-        self._missing = 0
+        self._missing_since = math.inf
         self._owner = cluster.token
 
     # --- what Serve is to run
 
-    def deploy(self, plan: Plan) -> ModelFacts:
-        """Have every replica run ``plan``. Blocks until one runs, and all that run have the newest files.
-        Raises ``LoadError``, after which the plan before is in force, be it that of another daemon."""
+    def hold(self, plan: Plan) -> None:
+        """Have its files in force, and its options unless a later plan is held, until it is released as often
+        as it is held."""
+        with self.cluster.lock:
+            self._held.append(plan)
+
+    def release(self, plan: Plan) -> None:
+        """Have what other plans hold. Without any, remove it from the cluster unless other daemons use it.
+        Blocks."""
+        with self.cluster.lock:
+            self._held.remove(plan)
+            if plan in self._held:
+                return
+            if not self._held:
+                del self.cluster.deployments[self.name]
+            before, wanted = self.plan, self._wanted() if self._held else None
+            self.plan = wanted
+            files = {each.newest for each in self._held}
+            self._courses = {key: each for key, each in self._courses.items() if key[0] in files}
+        if wanted is not None and wanted != before:
+            self._try(partial(self._apply_if_owned, wanted))
+        elif wanted is None and before is not None and not self.cluster.options.shared:
+            self._try(partial(self._leave, before))
+
+    def deploy(self) -> ModelFacts:
+        """Have every replica run the plan that is held last. Blocks until one runs, and all that run have
+        its files. Raises ``LoadError``, after which the plan before is in force, be it that of another
+        daemon."""
         try:
-            other = self.cluster.call(self._other).result()
+            other = self.cluster.call(self._other)
         except Exception as error:
             # Ray documents no class of error for it
-            raise LoadError(f"{self.name}: the control store of Ray: {error}") from error
-        before = self.plan
-        if other is not None and other.plan is not None:
-            plan = plan.beside(other.plan)
-        self._owner = other.owner if other is not None and before is not None else self.cluster.token
-        self.plan = plan
+            raise LoadError(f"{self.name}: the control store of Ray: {_cause(str(error))}") from error
+        with self.cluster.lock:
+            before, plan = self.plan, self._wanted()
+            if other is not None and other.plan is not None:
+                plan = plan.beside(other.plan)
+            self._owner = other.owner if other is not None and before is not None else self.cluster.token
+            self.plan = plan
         try:
-            self.cluster.call(self._apply).result()
+            self.cluster.call(partial(self._apply, plan))
             return self._await(plan)
         except Exception as error:
             # a model that does not load leaves what runs as it is
-            self.plan = before
+            with self.cluster.lock:
+                self.plan = before
             self._try(partial(self._undo, other))
             raise error if isinstance(error, LoadError) else LoadError(f"{self.name}: {error}") from error
-
-    def retain(self, generation: str) -> None:
-        """Have replicas free all files but those of ``generation``, if they are the newest. Blocks."""
-        plan = self.plan
-        if plan is not None and plan.newest == generation and len(plan.generations) > 1:
-            self.plan = replace(plan, generations=(generation,))
-            self.cluster.call(self._apply_if_owned).result()
 
     def deploy_again(self) -> None:
         """Deploy what was deployed on a cluster that was lost. In the thread of the driver."""
         if self.plan is not None:
-            self._apply()
+            self._apply(self.plan)
 
-    def leave(self) -> None:
-        """Remove it from the cluster, unless other daemons use it. Blocks."""
-        plan, self.plan = self.plan, None
-        if plan is not None and not self.cluster.options.shared:
-            self._try(partial(self._leave, plan))
+    def courses(self, plan: Plan, version: str) -> SequenceCourses:
+        """The sequences of a version of the model in the files of ``plan``, which other plans with these
+        files share."""
+        with self.cluster.lock:
+            key = plan.newest, version
+            if key not in self._courses:
+                self._courses[key] = SequenceCourses(self.name, plan.idle_secs)
+            return self._courses[key]
+
+    def _wanted(self) -> Plan:
+        """The plan that is held last, with the files of all."""
+        last = self._held[-1]
+        others = dict.fromkeys(each.newest for each in self._held if each.newest != last.newest)
+        return replace(last, generations=(*others, last.newest))
 
     def _other(self) -> Mark | None:
         """The mark of another daemon."""
         mark = read_mark(self.application)
         return None if mark is None or mark.owner == self.cluster.token else mark
 
-    def _apply(self) -> None:
-        assert self.plan is not None, "there is one"  # noqa: S101
-        write_mark(self.application, Mark(self._owner, self.plan))
-        handle = self._run(self.plan)
+    def _apply(self, plan: Plan) -> None:
+        write_mark(self.application, Mark(self._owner, plan))
+        handle = self._run(plan)
         if self._handle is None:
             # a handle that comes later gets no replicas until they change
             self._handle = handle
             self.infer = handle.options(method_name="infer")
             self.stream = handle.options(method_name="stream", stream=True)
 
-    def _apply_if_owned(self) -> None:
+    def _apply_if_owned(self, plan: Plan) -> None:
         mark = read_mark(self.application)
         if mark is not None and mark.owner == self._owner:
-            self._apply()
+            self._apply(plan)
 
     def _run(self, plan: Plan) -> Any:
         """Have Serve run ``plan``. Returns the handle."""
@@ -181,7 +220,7 @@ class ServeDeployment:
     def _undo(self, other: Mark | None) -> None:
         """Have Serve run what it ran before, which may be the plan of the ``other`` daemon."""
         if self.plan is not None:
-            self._apply()
+            self._apply(self.plan)
         elif other is None:
             self._delete()
         elif other.plan is not None:
@@ -190,6 +229,8 @@ class ServeDeployment:
 
     def _leave(self, plan: Plan) -> None:
         """Delete it; but a successor keeps it, without the files of ``plan``."""
+        if self.cluster.deployments.get(self.name) not in (None, self):
+            return  # the model has come back
         other = self._other()
         if other is None:
             self._delete()
@@ -206,7 +247,7 @@ class ServeDeployment:
     def _try(self, change: Callable[[], None]) -> None:
         """Carry out ``change``, which fails if the cluster is lost. Blocks."""
         try:
-            self.cluster.call(change).result()
+            self.cluster.call(change)
         except Exception as error:
             # Ray documents no class of error for it
             facts = {"model": self.name, "reason": str(error)}
@@ -224,7 +265,9 @@ class ServeDeployment:
                 failures = [each.failed[plan.newest] for each in reports if plan.newest in each.failed]
                 if failures:
                     raise LoadError(failures[0])
-                if reports and all(plan.newest in each.models for each in reports):
+                if len(reports) >= len(application.running) > 0 and all(
+                    plan.newest in each.models for each in reports
+                ):
                     return reports[0].models[plan.newest]
                 why = application.message or why
             time.sleep(WATCH_SECS / 4)
@@ -249,16 +292,17 @@ class ServeDeployment:
         """The cluster is as in ``view``."""
         application = self.seen_now = view.applications.get(self.application)
         if application is not None and application.running:
-            self._missing = 0
+            self._missing_since = math.inf
             self._set(Readiness(True))
             return
-        self._missing += application is None
+        now = time.monotonic()
+        self._missing_since = min(now, self._missing_since) if application is None else math.inf
         why = "Serve does not know it" if application is None else _cause(application.message)
         self._set(Readiness(False, f"model '{self.name}' has no replica that runs: {why or 'it starts'}"))
-        if self._missing > 3 and self.plan is not None:
+        if now - self._missing_since > _MISSING_SECS and self.plan is not None:
             # another program may have deleted it, or Serve started without its state
-            self._missing = 0
-            self.cluster.call(self.deploy_again)
+            self._missing_since = now
+            self.cluster.submit(self.deploy_again)
 
     def lost(self, reason: str) -> None:
         """The cluster is lost: what runs fails."""

@@ -23,6 +23,7 @@ FAILURES = (
     ReplicaEndedError,
     concurrent.futures.CancelledError,
     asyncio.InvalidStateError,
+    StopAsyncIteration,
     OSError,
     RuntimeError,
     ValueError,
@@ -30,12 +31,16 @@ FAILURES = (
 """What a call of a replica may raise, apart from the cancellation of the caller."""
 
 
+def busy(model: str) -> InferenceError:
+    return InferenceError(
+        ErrorCode.OVERLOADED, f"Exceeds maximum queue size: all replicas of model '{model}' are busy"
+    )
+
+
 def inference_error(error: BaseException, model: str) -> InferenceError:
     """``error`` of a call of a replica of ``model``. A replica that ended may have begun to run it."""
     if isinstance(error, serve_errors.BackPressureError):
-        return InferenceError(
-            ErrorCode.OVERLOADED, f"Exceeds maximum queue size: all replicas of model '{model}' are busy"
-        )
+        return busy(model)
     if isinstance(error, ReplicaEndedError):
         return unavailable(
             f"the replica of model '{model}' that ran this sequence has ended: start the sequence again",
@@ -49,6 +54,6 @@ def inference_error(error: BaseException, model: str) -> InferenceError:
         return InferenceError(ErrorCode.OVERLOADED, f"Ray's object store has no space for model '{model}'")
     if isinstance(error, ray_errors.RayTaskError) and not isinstance(error, ray_errors.RayActorError):
         return model_failed(f"model '{model}' failed on Ray: {type(error.cause).__name__}: {error.cause}")
-    if isinstance(error, ray_errors.RayError):
+    if isinstance(error, (ray_errors.RayError, StopAsyncIteration)):
         return unavailable(f"a replica of model '{model}' ended while it ran the request", begun=True)
     return unavailable(f"the replicas of model '{model}' are not available: {type(error).__name__}")

@@ -6,8 +6,6 @@ names and times alone, and serves by what a replica reports.
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from functools import partial
 
 from interlingua.runtime.model_config.config import LoadError
@@ -15,27 +13,21 @@ from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.ray_serve import cluster as clusters
 from interlingua.runtime.ray_serve.cluster import Cluster
 from interlingua.runtime.ray_serve.deployment import Plan, ServeDeployment, generation_of
-from interlingua.runtime.ray_serve.options import ClusterOptions
+from interlingua.runtime.ray_serve.facts import VersionFacts
+from interlingua.runtime.ray_serve.options import DeploymentOptions
 from interlingua.runtime.ray_serve.version import RayVersion
-from interlingua.runtime.repository.files import ModelSource, keeps_state
+from interlingua.runtime.repository.files import ModelSource, sequence_idle_secs
 from interlingua.runtime.repository.snapshot import Origin
 from interlingua.runtime.target import Target
 
-_users: Counter[tuple[ServeDeployment, str]] = Counter()
-"""How many versions use a deployment, by the generation of its files."""
 
-_lock = threading.Lock()
-
-
-def load_model(source: ModelSource, before: Target | None) -> Target:
-    """Deploy the model of ``source``, in place of ``before`` if it is of that name. Returns ``before`` itself
-    if nothing has changed. Raises ``LoadError``; then ``before`` stays. Blocks until a replica is ready."""
-    options = source.ray
-    assert options is not None, "the caller has looked"  # noqa: S101
-    assert source.path is not None, "the configuration requires it"  # noqa: S101
+def load_model(source: ModelSource, options: DeploymentOptions, before: Target | None) -> Target:
+    """Deploy the model of ``source``, by ``options``, in place of ``before`` if it is of that name. Returns
+    ``before`` itself if nothing has changed. Raises ``LoadError``; then ``before`` stays. Blocks until a
+    replica is ready."""
     try:
         origin = Origin(source, source.snapshot())
-        stateful = keeps_state(source)
+        idle_secs = sequence_idle_secs(source)
     except OSError as error:
         raise LoadError(str(error)) from error
     if before is not None and before.origin == origin:
@@ -43,19 +35,13 @@ def load_model(source: ModelSource, before: Target | None) -> Target:
     cluster = clusters.acquire(options.cluster)
     try:
         cluster.connect()
-        deployment = _deployment(source.name, cluster)
-        generation = generation_of(source, origin.files)
-        with _lock:
-            known = [each for (one, each), users in _users.items() if one is deployment and users]
-        generations = (*dict.fromkeys(each for each in known if each != generation), generation)
-        facts = deployment.deploy(Plan(source, options, generations, stateful))
-        versions = []
-        for each in facts.versions:
-            clusters.acquire(options.cluster)
-            with _lock:
-                _users[deployment, generation] += 1
-            release = partial(_release, deployment, generation, options.cluster)
-            versions.append(RayVersion(deployment, each, generation, release))
+        plan = Plan(source, options, (generation_of(source, origin.files),), idle_secs)
+        deployment = _deployment(plan, cluster)
+        try:
+            facts = deployment.deploy()
+            versions = [_version(deployment, plan, each) for each in facts.versions]
+        finally:
+            deployment.release(plan)
         return LocalModel(
             source.name,
             versions,
@@ -70,26 +56,25 @@ def load_model(source: ModelSource, before: Target | None) -> Target:
         clusters.release(options.cluster)
 
 
-def _deployment(name: str, cluster: Cluster) -> ServeDeployment:
+def _version(deployment: ServeDeployment, plan: Plan, facts: VersionFacts) -> RayVersion:
+    """The version of ``facts``, which holds ``plan`` and the connection until it is closed."""
+    clusters.acquire(plan.options.cluster)
+    deployment.hold(plan)
+    return RayVersion(deployment, facts, plan, partial(_free, deployment, plan))
+
+
+def _free(deployment: ServeDeployment, plan: Plan) -> None:
+    """A version is closed. After the last one the connection is closed. Blocks."""
+    deployment.release(plan)
+    clusters.release(plan.options.cluster)
+
+
+def _deployment(plan: Plan, cluster: Cluster) -> ServeDeployment:
+    """That of the model of ``plan``, which it holds."""
     with cluster.lock:
+        name = plan.source.name
         found = cluster.deployments.get(name)
         if found is None:
             found = cluster.deployments[name] = ServeDeployment(name, cluster)
+        found.hold(plan)
         return found
-
-
-def _release(deployment: ServeDeployment, generation: str, options: ClusterOptions) -> None:
-    """A version uses the deployment no more. Without any the deployment is deleted, and after that of the
-    last model the connection is closed. Blocks."""
-    with _lock:
-        _users[deployment, generation] -= 1
-        if not _users[deployment, generation]:
-            del _users[deployment, generation]
-        left = [each for one, each in _users if one is deployment]
-    if not left:
-        with deployment.cluster.lock:
-            deployment.cluster.deployments.pop(deployment.name, None)
-        deployment.leave()
-    elif len(left) == 1:
-        deployment.retain(left[0])
-    clusters.release(options)

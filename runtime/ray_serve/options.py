@@ -9,6 +9,9 @@ from typing import Any
 LOCAL = "local"
 """The address of a cluster that this process starts, and stops with itself."""
 
+AUTO = "auto"
+"""The address of the cluster that runs on this machine."""
+
 DEPLOYMENT = "model"
 """The name of the only deployment of an application of Serve."""
 
@@ -79,6 +82,8 @@ class DeploymentOptions:
             "ray_actor_options": self.actor(),
             "max_ongoing_requests": self.max_ongoing,
             "max_queued_requests": self.max_queued,
+            # a replica that is removed finishes its requests
+            "graceful_shutdown_timeout_s": self.cluster.request_timeout_secs,
         }
         if self.max_per_node:
             found["max_replicas_per_node"] = self.max_per_node

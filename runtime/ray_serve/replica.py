@@ -63,6 +63,7 @@ class Replica:
     async def reconfigure(self, config: Mapping[str, Any]) -> None:
         """Serve the generations of ``config``, of which the last is that of the files now. Raises
         ``LoadError`` if there is none that loads: Serve then starts another replica."""
+        # by way of Serve, whose ports execute code anyway
         source = cast(ModelSource, pickle.loads(bytes.fromhex(config["source"])))  # noqa: S301
         wanted: list[str] = config["generations"]
         async with self._loading:

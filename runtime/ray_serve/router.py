@@ -18,6 +18,7 @@ from ray.serve.request_router import (
     RunningReplica,
 )
 
+from interlingua.runtime.ray_serve.cluster import current
 from interlingua.runtime.ray_serve.errors import ReplicaEndedError
 
 
@@ -27,20 +28,29 @@ class SequenceRouter(LocalityMixin, MultiplexMixin, RequestRouter):  # type: ign
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """The one replica of a sequence. If it has ended, the request fails."""
-        wanted = "" if pending_request is None else pending_request.metadata.session_id
-        if not wanted:
+        """The one replica of a sequence; none while it loads other files. If it has ended, the request
+        fails."""
+        if pending_request is None or not (wanted := pending_request.metadata.session_id):
             found: Any = await PowerOfTwoChoicesRequestRouter.choose_replicas(
                 self, candidate_replicas, pending_request
             )
             return list(found)
-        assert pending_request is not None  # noqa: S101
         pending_request.routing_context.should_backoff = True
         for replica in candidate_replicas:
             if replica.replica_id.unique_id == wanted:
                 return [[replica]]
+        if _runs(self.app_name, wanted):
+            return []
         if not pending_request.future.done():
             pending_request.future.set_exception(ReplicaEndedError(wanted))
             self._remove_pending_request_from_indices(pending_request)
         # the caller looks at the future only when it has a candidate
         return [candidate_replicas]
+
+
+def _runs(application: str, replica: str) -> bool:
+    """Whether ``replica`` runs, as the cluster was seen last. Serve lists none that loads other files."""
+    cluster = current()
+    view = None if cluster is None else cluster.view
+    found = None if view is None else view.applications.get(application)
+    return found is not None and any(each.replica == replica for each in found.running)

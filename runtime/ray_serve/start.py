@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 
-from interlingua.runtime.ray_serve.options import LOCAL, ClusterOptions
+from interlingua.runtime.ray_serve.options import LOCAL, ClusterOptions, DeploymentOptions
 from interlingua.runtime.repository.files import ModelSource
 from interlingua.runtime.target import Target
 
 LOOPBACK = "127.0.0.1"
 
 
-def load_model(source: ModelSource, before: Target | None) -> Target:
+def load_model(source: ModelSource, options: DeploymentOptions, before: Target | None) -> Target:
     """As ``load.load_model``."""
-    assert source.ray is not None, "the caller has looked"  # noqa: S101
-    for name, value in environment(source.ray.cluster).items():
+    for name, value in environment(options.cluster).items():
         os.environ.setdefault(name, value)
     from interlingua.runtime.ray_serve import load
 
-    return load.load_model(source, before)
+    return load.load_model(source, options, before)
 
 
 def environment(options: ClusterOptions) -> dict[str, str]:

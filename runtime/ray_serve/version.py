@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import aclosing, contextmanager, nullcontext
-from typing import Any
-
-import numpy as np
-import ray
-from numpy.typing import NDArray
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from typing import Any, TypeVar
 
 from interlingua.runtime.models.deadline import cancelled, seconds_left, too_late
 from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.models.response_cache import new_scope
 from interlingua.runtime.models.validation import RequestCheck
 from interlingua.runtime.models.warmup import WarmupSample
-from interlingua.runtime.ray_serve.deployment import ServeDeployment
-from interlingua.runtime.ray_serve.errors import FAILURES, inference_error
+from interlingua.runtime.ray_serve.deployment import Plan, ServeDeployment
+from interlingua.runtime.ray_serve.errors import FAILURES, busy, inference_error
 from interlingua.runtime.ray_serve.facts import VersionFacts
 from interlingua.runtime.ray_serve.messages import (
     ANOTHER_GENERATION,
@@ -27,19 +23,17 @@ from interlingua.runtime.ray_serve.messages import (
     pack_request,
     unpack_answer,
 )
-from interlingua.runtime.ray_serve.sequences import Course, SequenceCourses
-from interlingua.runtime.scheduling.sequence_table import not_started
+from interlingua.runtime.ray_serve.sequences import Course
 from interlingua.runtime.target import ServerHooks, Version
 from interlingua.schemas import (
-    InferenceError,
+    Context,
     InferRequest,
     Readiness,
     VersionStatistics,
     unavailable,
 )
 
-_ON_LOOP_BYTES = 1 << 18
-"""The event loop copies so much into the object store itself: a thread would take longer."""
+T = TypeVar("T")
 
 _OTHER_FILES_SECS, _OTHER_FILES_TIMES = 0.05, 100
 """The pause after a replica without the files of a request, which was started during an update, and how often
@@ -47,14 +41,10 @@ others are tried."""
 
 
 class RayVersion(Version):
-    """The version of ``facts`` in the files of ``generation``. ``release`` it once."""
+    """The version of ``facts`` in the files of ``plan``, which ``deployment`` holds until it is closed."""
 
     def __init__(
-        self,
-        deployment: ServeDeployment,
-        facts: VersionFacts,
-        generation: str,
-        release: Callable[[], None],
+        self, deployment: ServeDeployment, facts: VersionFacts, plan: Plan, release: Callable[[], None]
     ) -> None:
         self.number = str(facts.number)
         self.scope = new_scope()
@@ -64,22 +54,24 @@ class RayVersion(Version):
         self._model = model = deployment.name
         self.check = RequestCheck(model, facts.signature, facts.leeway, facts.default_outputs).check
         self._deployment = deployment
-        self._generation = generation
+        self._files = plan.newest, self.number
         self._release = release
         self._timeout_secs = deployment.cluster.options.request_timeout_secs
         self._executions = Executions()
-        self._sequences = SequenceCourses()
-        self._running = 0
+        self._sequences = deployment.courses(plan, self.number) if plan.stateful else None
+        # starts wait at a replica for a slot: those that would end the sequences before them need room
+        self._starts = asyncio.Semaphore(max(1, plan.options.max_ongoing // 2))
+        self._most_queued = plan.options.max_queued
+        self._waiting_starts = self._running = 0
         self._finished: asyncio.Event | None = None
 
     async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
         """See ``Version``. Raises UNAVAILABLE without a replica, and for a sequence whose replica has ended;
         OVERLOADED if all are busy."""
+        sent = time.monotonic_ns()
         with self._in_flight():
-            if request.sequence is None:
-                return await self._once(request, outputs, None)
-            async with self._sequences.turn(request.sequence) as course:
-                return await self._once(request, outputs, course)
+            packed = await self._limited(self._one(request, outputs), request.context)
+        return self._answer(packed, sent)
 
     async def answers(
         self, request: InferRequest, outputs: tuple[str, ...]
@@ -87,110 +79,124 @@ class RayVersion(Version):
         if not self.decoupled:
             yield await self.answer(request, outputs)
             return
+        sent = time.monotonic_ns()
+        context = request.context
         with self._in_flight():
-            place = request.sequence
-            turn = nullcontext() if place is None else self._sequences.turn(place)
-            async with turn as course, aclosing(self._all(request, outputs, course)) as answers:
-                async for answer in answers:
-                    yield answer
+            async with AsyncExitStack() as stack:
+                course = await self._limited(stack.enter_async_context(self._turn(request)), context)
+                sending = self._exchange(self._deployment.stream, anext, request, outputs, course)
+                response, packed = await self._limited(sending, context)
+                try:
+                    while not packed.final:
+                        yield self._answer(packed, sent)
+                        packed = await self._limited(anext(response), context)
+                except BaseException:
+                    _cancel(response)
+                    raise
+            yield self._answer(packed, sent)
 
-    async def _once(
-        self, request: InferRequest, outputs: tuple[str, ...], course: Course | None
-    ) -> InstanceAnswer:
-        sent = time.monotonic_ns()
-        end = time.monotonic() + self._timeout_secs
-        for _ in range(_OTHER_FILES_TIMES):
-            response = await self._send(self._deployment.infer, request, outputs, course)
-            packed = await self._wait(_result(response), request, end, course)
-            if not _has_other_files(packed):
-                break
-            await asyncio.sleep(_OTHER_FILES_SECS)
-        return self._answer(packed, sent, course)
+    async def _one(self, request: InferRequest, outputs: tuple[str, ...]) -> PackedAnswer:
+        """The answer of a version that is not decoupled."""
+        async with self._turn(request) as course:
+            _, packed = await self._exchange(self._deployment.infer, _whole, request, outputs, course)
+            return packed
 
-    async def _all(
-        self, request: InferRequest, outputs: tuple[str, ...], course: Course | None
-    ) -> AsyncGenerator[InstanceAnswer, None]:
-        sent = time.monotonic_ns()
-        end = time.monotonic() + self._timeout_secs
-        response, final, tries = None, False, 0
+    async def _exchange(
+        self,
+        handle: Any,
+        first: Callable[[Any], Awaitable[PackedAnswer]],
+        request: InferRequest,
+        outputs: tuple[str, ...],
+        course: Course,
+    ) -> tuple[Any, PackedAnswer]:
+        """Serve's response, and its ``first`` answer. Raises ``InferenceError``."""
         try:
-            while not final:
-                if response is None:
-                    response = await self._send(self._deployment.stream, request, outputs, course)
-                packed = await self._wait(_next(response), request, end, course)
-                if _has_other_files(packed) and tries < _OTHER_FILES_TIMES:
-                    response, tries = None, tries + 1
-                    await asyncio.sleep(_OTHER_FILES_SECS)
-                    continue
-                final = packed.final
-                end = time.monotonic() + self._timeout_secs
-                yield self._answer(packed, sent, course)
-        finally:
-            if response is not None and not final:
-                response.cancel()
+            for _ in range(_OTHER_FILES_TIMES):
+                response = await self._send(handle, request, outputs, course)
+                try:
+                    packed = await first(response)
+                except asyncio.CancelledError:
+                    _cancel(response)
+                    raise
+                if not _has_other_files(packed):
+                    break
+                await asyncio.sleep(_OTHER_FILES_SECS)
+        except FAILURES as error:
+            raise inference_error(error, self._model) from error
+        course.replica = packed.replica
+        return response, packed
+
+    @asynccontextmanager
+    async def _turn(self, request: InferRequest) -> AsyncIterator[Course]:
+        """The course of the sequence of ``request`` when its turn has come. Raises OVERLOADED, and as
+        :meth:`SequenceCourses.turn`."""
+        place = request.sequence
+        if place is None or self._sequences is None:
+            yield Course()
+            return
+        async with self._sequences.turn(place) as course:
+            if not place.start:
+                yield course
+                return
+            if self._starts.locked() and 0 <= self._most_queued <= self._waiting_starts:
+                raise busy(self._model)
+            self._waiting_starts += 1
+            try:
+                await self._starts.acquire()
+            finally:
+                self._waiting_starts -= 1
+            try:
+                yield course
+            finally:
+                self._starts.release()
 
     async def _send(
-        self, handle: Any, request: InferRequest, outputs: tuple[str, ...], course: Course | None
+        self, handle: Any, request: InferRequest, outputs: tuple[str, ...], course: Course
     ) -> Any:
         """Send ``request`` to a replica, or to that of its sequence. Returns Serve's response."""
-        if course is not None and course.lost and request.sequence is not None:
-            raise not_started(self._model, request.sequence.id)
         left = seconds_left(self._model, request.context)
         state = self._deployment.state
         if not state.ready:
             raise unavailable(state.reason)
-        try:
-            message, objects = await pack_request(
-                request, request.inputs, outputs, (self._generation, self.number), _put, left
-            )
-            if course is not None and course.replica:
-                handle = handle.options(session_id=course.replica)
-            return handle.remote(message, *objects)
-        except FAILURES as error:
-            raise self._failed(error, course) from error
+        put = self._deployment.cluster.put
+        message, objects = await pack_request(request, request.inputs, outputs, self._files, put, left)
+        if course.replica:
+            handle = handle.options(session_id=course.replica)
+        return handle.remote(message, *objects)
 
-    async def _wait(
-        self,
-        answer: Coroutine[Any, Any, PackedAnswer],
-        request: InferRequest,
-        end: float,
-        course: Course | None,
-    ) -> PackedAnswer:
-        """The result of ``answer``, by ``end`` and the deadline. Cancels it with the caller and with the
-        cluster."""
-        context = request.context
-        deadline = end if context.deadline is None else min(end, context.deadline)
-        call = asyncio.ensure_future(answer)
+    async def _limited(self, step: Coroutine[Any, Any, T], context: Context) -> T:
+        """The result of ``step``, by the timeout and the deadline. Cancels it with the caller and with the
+        cluster. Raises ``InferenceError``."""
+        end = time.monotonic() + self._timeout_secs
+        if context.deadline is not None:
+            end = min(end, context.deadline)
+        call = asyncio.ensure_future(step)
         calls = self._deployment.calls
         calls.add(call)
         context.cancel.on_cancel(call.cancel)
         try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+            async with asyncio.timeout(max(0.0, end - time.monotonic())):
                 return await call
         except TimeoutError:
             raise too_late(self._model) from None
         except asyncio.CancelledError:
             if context.cancel.cancelled:
                 raise cancelled(self._model) from None
-            if not self._deployment.state.ready and not _is_cancelled():
-                raise unavailable(self._deployment.state.reason, begun=True) from None
-            raise
+            if _is_cancelled():
+                raise
+            # the cluster is lost, or Serve has cancelled it
+            state = self._deployment.state
+            reason = state.reason or f"a replica of model '{self._model}' ended while it ran the request"
+            raise unavailable(reason, begun=True) from None
         except FAILURES as error:
-            raise self._failed(error, course) from error
+            raise inference_error(error, self._model) from error
         finally:
             context.cancel.forget(call.cancel)
             calls.discard(call)
 
-    def _failed(self, error: BaseException, course: Course | None) -> InferenceError:
-        if course is not None:
-            course.replica = ""
-        return inference_error(error, self._model)
-
-    def _answer(self, packed: PackedAnswer, sent: int, course: Course | None) -> InstanceAnswer:
+    def _answer(self, packed: PackedAnswer, sent: int) -> InstanceAnswer:
         """The answer in ``packed``. Raises its error if it is all that has come."""
         answer = unpack_answer(packed, sent, self._executions)
-        if course is not None:
-            course.replica = packed.replica
         if answer.error is not None and answer.final:
             raise answer.error
         return answer
@@ -211,10 +217,11 @@ class RayVersion(Version):
 
     @property
     def sequences(self) -> int:
-        return len(self._sequences)
+        return 0 if self._sequences is None else len(self._sequences)
 
     def end_sequences(self, is_lost: Callable[[int | str], bool]) -> None:
-        self._sequences.end(is_lost)
+        if self._sequences is not None:
+            self._sequences.end(is_lost)
 
     def readiness(self) -> Readiness:
         return self._deployment.state
@@ -236,29 +243,16 @@ class RayVersion(Version):
                 self._finished.set()
 
 
-async def _put(array: NDArray[np.uint8]) -> Any:
-    """The reference of ``array`` in the object store."""
-    if array.nbytes <= _ON_LOOP_BYTES:
-        return ray.put(array)
-    return await asyncio.to_thread(ray.put, array)
-
-
-async def _result(response: Any) -> PackedAnswer:
-    return await _or_cancel(response, response)
-
-
-async def _next(response: Any) -> PackedAnswer:
-    return await _or_cancel(response.__anext__(), response)
-
-
-async def _or_cancel(answer: Awaitable[Any], response: Any) -> PackedAnswer:
-    """The result of ``answer``; cancels ``response`` with this call."""
-    try:
-        found: PackedAnswer = await answer
-    except asyncio.CancelledError:
-        response.cancel()
-        raise
+async def _whole(response: Any) -> PackedAnswer:
+    """The answer of ``response``, which is not a stream."""
+    found: PackedAnswer = await response
     return found
+
+
+def _cancel(response: Any) -> None:
+    """Cancel ``response`` unless it has ended. Serve raises the error of one that has failed."""
+    with suppress(*FAILURES):
+        response.cancel()
 
 
 def _has_other_files(packed: PackedAnswer) -> bool:

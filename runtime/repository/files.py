@@ -201,7 +201,7 @@ def load_model(source: ModelSource, before: Target | None = None) -> Target:
     ``before``, the served model, and returns ``before`` itself if nothing has changed. Raises ``LoadError``
     naming the file at fault if no version could be loaded or a folder is unreadable. Blocks."""
     if source.ray is not None:
-        return BACKENDS["ray"].deploy(source, before)
+        return BACKENDS["ray"].deploy(source, source.ray, before)
     try:
         # looked at before anything is read, so that a change meanwhile shows later
         origin = Origin(source, source.snapshot())
@@ -255,6 +255,7 @@ def load_model(source: ModelSource, before: Target | None = None) -> Target:
         needs=config.needs,
         caches=config.response_cache,
         samples=samples,
+        version_names={name: str(number) for name, number in config.version_names.items()},
     )
 
 
@@ -291,14 +292,16 @@ def needed_models(source: ModelSource) -> tuple[str, ...]:
     return config.needs
 
 
-def keeps_state(source: ModelSource) -> bool:
-    """Whether requests of one sequence have to reach the same process. Raises ``LoadError`` if the model
-    cannot be deployed on other machines: an ensemble calls other models here. Blocks."""
+def sequence_idle_secs(source: ModelSource) -> float:
+    """How long a sequence of the model lives without a request; 0 for a model without any whose requests have
+    to reach the same process. Raises ``LoadError`` if the model cannot be deployed on other machines: an
+    ensemble calls other models here. Blocks."""
     where, config, found = _located(source)
     name, _ = _backend(source, where, config, found)
     if config.ensemble or name == "ensemble":
         raise LoadError(f"{where}: an ensemble is not supported by backend 'ray'")
-    return config.sequence_batching is not None
+    batching = config.sequence_batching
+    return 0.0 if batching is None or batching.iterative else batching.idle_us / 1e6
 
 
 def _check_instances(source: ModelSource, where: Path, config: ModelConfig, versions: int) -> None:
@@ -399,8 +402,8 @@ def _located(source: ModelSource) -> tuple[Path, ModelConfig, dict[int, Path]]:
         raise LoadError(f"{path}: the configuration is of model '{config.name}', not of '{path.name}'")
     found = version_folders(path, config)
     if source.siblings:
-        found = {**sibling_versions(source.siblings, path, config), **found}
-        config = replace(config, version_policy=VersionPolicy(latest=0))
+        found, names = sibling_versions(source.siblings, path, config)
+        config = replace(config, version_policy=VersionPolicy(latest=0), version_names=names)
     return path, _stated(source, config), found
 
 

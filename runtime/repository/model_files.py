@@ -35,20 +35,34 @@ def version_folders(folder: Path, config: ModelConfig) -> dict[int, Path]:
         if number is not None and entry.is_dir():
             found[number] = entry
     if not found and _has_table(folder, config):
-        return {config.folder_version: folder}
+        return {config.folder_version or 1: folder}
     return found
 
 
-def sibling_versions(folders: Iterable[Path], path: Path, config: ModelConfig) -> dict[int, Path]:
-    """The versions in ``folders``, which MLServer serves all. Raises ``LoadError`` if their settings differ
-    from ``config``, those in ``path``, in more than the version."""
+def sibling_versions(
+    folders: Iterable[Path], path: Path, config: ModelConfig
+) -> tuple[dict[int, Path], dict[str, int]]:
+    """The versions in ``path``, whose settings are ``config``, and in ``folders``, all of which MLServer
+    serves, and the names of those that have one. Names are newer than numbers, in the order of text, and the
+    version without either is the newest. Raises ``LoadError`` for settings that differ in more than that."""
     found: dict[int, Path] = {}
-    for folder in folders:
-        other = read_config(folder)
-        if replace(other, folder_version=config.folder_version) != config:
+    others: list[tuple[str, Path]] = []
+    names: dict[str, int] = {}
+    for folder in (path, *folders):
+        other = config if folder is path else read_config(folder)
+        if replace(other, folder_version=config.folder_version, version_names=config.version_names) != config:
             raise LoadError(f"{folder}: its settings differ from those in {path} in more than the version")
-        found |= {other.folder_version: folder}
-    return found
+        if other.folder_version:
+            found.setdefault(other.folder_version, folder)
+            names |= other.version_names
+        else:
+            others.append((next(iter(other.version_names), ""), folder))
+    for name, folder in sorted(others, key=lambda each: (not each[0], each)):
+        number = max(found, default=0) + 1
+        found[number] = folder
+        if name:
+            names[name] = number
+    return found, names
 
 
 def backend_of_files(path: Path, config: ModelConfig, versions: Mapping[int, Path]) -> str:

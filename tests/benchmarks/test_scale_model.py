@@ -11,10 +11,34 @@ import pytest
 import simpy
 
 from benchmarks import scale_model as model
-from benchmarks.scale_model import Costs, Draw, Site, Station, capacity, closed, demands, opened, planned
+from benchmarks.scale_model import (
+    SCENARIOS,
+    SIZES,
+    TOLERANCE,
+    Costs,
+    Draw,
+    Site,
+    Station,
+    capacity,
+    closed,
+    demands,
+    loaded,
+    opened,
+    planned,
+)
 from benchmarks.scale_plot import svg
+from tests.e2e.daemon import ROOT
 
-COSTS = Costs("a case", 100.0, 90.0, 20.0, 60.0, 1.0, {"0": 10_100.0, "1": 11_000.0, "2": 22_500.0})
+COSTS = Costs(
+    "a case",
+    100.0,
+    90.0,
+    20.0,
+    60.0,
+    {"10": 1.0, "10000": 500.0},
+    {"0": 10_100.0, "1": 11_000.0, "2": 22_500.0},
+)
+PAGE = (ROOT / "docs" / "scaling.md").read_text()
 
 
 def wait(draw: Draw, utilization: float, servers: int = 1) -> float:
@@ -88,30 +112,76 @@ def test_the_bottleneck_moves() -> None:
 
 def test_a_plan_is_of_a_fleet_at_seventy_percent() -> None:
     site = Site(fronts=2, balancers=0, node_price=0.36)
-    plan = planned(COSTS, site, 3, 3000)
+    plan, outcome = planned(COSTS, site, 3), loaded(COSTS, site, 3, 3000)
     assert plan.rate == pytest.approx(3 * 2e6 / 90, rel=1e-3) and plan.bottleneck == "front ends"
     assert plan.dollars == pytest.approx(3 * 0.36 / 3600 / (0.7 * plan.rate) * 1e6)
-    assert 0.09 < plan.p50_ms < plan.p99_ms < 5
+    assert outcome.rate == pytest.approx(0.7 * plan.rate, rel=0.05)
+    assert 90e-6 < outcome.quantile(0.5) < outcome.quantile(0.99) < 5e-3
     # nodes do not share a queue, so that many of them are as a few
-    many, few = (planned(COSTS, site, nodes, 4000) for nodes in (1000, 64))
-    assert many.rate == pytest.approx(few.rate / 64 * 1000, rel=0.03)
-    assert many.p50_ms == pytest.approx(few.p50_ms, rel=0.15)
+    assert planned(COSTS, site, 1000).rate == pytest.approx(planned(COSTS, site, 64).rate / 64 * 1000)
+    many, few = (loaded(COSTS, site, nodes, 4000).quantile(0.5) for nodes in (1000, 64))
+    assert many == pytest.approx(few, rel=0.15)
 
 
 def test_check_fails_on_a_wrong_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, ray = tmp_path / "costs.json", tmp_path / "ray.json"
     file.write_text(json.dumps([model.asdict(COSTS)]))
-    assert model.main(["check", str(file)]) == 0
+    check = ["--costs", str(file), "--ray", str(ray), "check"]
     rates = {1: 40.0, 2: 78.0, 4: 100.0}
     scales = [
         {"replicas": count, "clients": 4 * count, "per_sec": rate, "daemon_cpu_ms": 1.0}
         for count, rate in rates.items()
     ]
     ray.write_text(json.dumps({"scales": scales[:2]}))
-    assert model.main(["check", str(file), "--ray", str(ray)]) == 0
+    assert model.main(check) == 0
     ray.write_text(json.dumps({"scales": scales}))
-    assert model.main(["check", str(file), "--ray", str(ray)]) == 1
+    assert model.main(check) == 1
     assert "| 4 replicas on Ray | 160 | 100 | +60% |" in capsys.readouterr().out
+
+
+# --- docs/scaling.md, from what has been measured
+
+
+def test_the_page_has_the_predictions() -> None:
+    scales = model.load_scales(model.RAY)
+    found = model.checks(model.load_costs(model.COSTS), scales)
+    assert "\n".join(model.checks_table(found)) in PAGE
+    assert all(abs(each.off) <= TOLERANCE for each in found)
+    assert [each["replicas"] for each in scales] == [1, 2, 3, 4]
+
+
+def test_the_page_has_the_fleets() -> None:
+    costs = model.load_costs(model.COSTS)[0]
+    for name, site in SCENARIOS.items():
+        for nodes in SIZES:
+            row = model.plan_row(name if nodes == SIZES[0] else "", planned(costs, site, nodes))
+            assert row in PAGE
+    # the times of the others take seconds
+    row = model.plan_row("", planned(costs, site, nodes))
+    assert f"{row} {model.times(loaded(costs, site, nodes))} |" in PAGE
+    assert model.PLOT.read_text() == model.plot(costs)
+
+
+def test_what_the_page_says_of_the_fleets() -> None:
+    costs = model.load_costs(model.COSTS)
+    short = costs[0]
+    fleets = {
+        name: {nodes: planned(short, site, nodes).rate for nodes in SIZES} for name, site in SCENARIOS.items()
+    }
+    gpu = demands(short, SCENARIOS["the same, a model of 1 ms on a GPU"], 1)
+    few, one_list, lists = (list(fleets)[place] for place in (1, 3, 4))
+    ratios = {
+        "{:.0f} times the front ends that it needs": gpu["model"] / gpu["front ends"],
+        "requests of about {:.0f} nodes": fleets["one balancer"][10_000] / fleets["one balancer"][1],
+        "{:.0f} % less at ten nodes": 100 * (1 - fleets[one_list][10] / fleets[few][10]),
+        "1,000 daemons with one list carry {:.0f} % less": 100
+        * (1 - fleets[one_list][1000] / fleets[lists][1000]),
+        "10,000 carry {:.0f} % less": 100 * (1 - fleets[one_list][10_000] / fleets[lists][10_000]),
+        "{:.0f} to": short.runtime_us,
+        "to {:.0f} µs per request to a local model": costs[1].runtime_us,
+    }
+    for text, ratio in ratios.items():
+        assert text.format(ratio) in PAGE
 
 
 def test_the_plot_has_a_line_for_each_fleet() -> None:

@@ -12,7 +12,8 @@ import requests
 
 from interlingua.runtime.ray_serve.options import ClusterOptions
 from interlingua.runtime.ray_serve.start import environment
-from tests.e2e.daemon import Daemon, eventually
+from tests.e2e.daemon import Daemon
+from tests.waiting import eventually
 
 DIALECTS = ["oip", "trtis", "graphpipe", "grps", "tfserving"]
 STORE_BYTES = 100 << 20

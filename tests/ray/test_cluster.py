@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import requests
 
-from tests.e2e.daemon import Daemon, eventually
+from tests.e2e.daemon import Daemon
 from tests.ray.cluster import daemon_on, ray_cluster, replicas, until_ready
 from tests.ray.models import write_model
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.long
 

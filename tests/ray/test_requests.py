@@ -23,9 +23,10 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
-from tests.e2e.daemon import ROOT, Daemon, eventually
+from tests.e2e.daemon import ROOT, Daemon
 from tests.ray.cluster import daemon_on, replicas, until_ready
-from tests.ray.models import MODELS, write_model
+from tests.ray.models import write_model
+from tests.waiting import eventually
 
 _SMALL = {"resources": {"cpus": 0.1}}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -34,6 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "stream": {},
     "failing": {},
     "version": {"replicas": 2},
+    "turned": {},
 }
 
 
@@ -45,8 +47,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def daemon(folder: Path) -> Iterator[Daemon]:
     models: dict[str, Any] = {
-        name: {"backend": "ray", "path": str(write_model(folder, name)), **_SMALL, **OPTIONS[name]}
-        for name in MODELS
+        name: {"backend": "ray", "path": str(write_model(folder, name)), **_SMALL, **options}
+        for name, options in OPTIONS.items()
     }
     for name in ("digits", "identity_fp32"):
         path = f"examples/models/{name}"
@@ -107,6 +109,24 @@ def test_tensors_of_every_size_cross_unchanged(daemon: Daemon, count: int) -> No
         tensor = triton_http.InferInput("INPUT0", [count], "FP32")
         tensor.set_data_from_numpy(sent)
         assert client.infer("identity_fp32", [tensor]).as_numpy("OUTPUT0").tobytes() == sent.tobytes()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 3), (200, 300)])
+def test_empty_turned_and_text_tensors_cross_unchanged(daemon: Daemon, shape: tuple[int, int]) -> None:
+    """The model answers with a transposed array, which is not contiguous."""
+    sent = np.random.default_rng(1).random(shape, dtype=np.float32)
+    text = np.array([b"", b"\x00\xff", b"x" * 100_000][: shape[0]], dtype=np.object_)
+    inputs = [
+        triton_http.InferInput("IN", shape, "FP32"),
+        triton_http.InferInput("TEXT", text.shape, "BYTES"),
+    ]
+    for tensor, array in zip(inputs, (sent, text), strict=True):
+        tensor.set_data_from_numpy(array)
+    with triton_http.InferenceServerClient(daemon.addresses[0]) as client:
+        answer = client.infer("turned", inputs)
+    assert answer.as_numpy("OUT").tolist() == sent.T.tolist()
+    assert answer.as_numpy("OUT").shape == sent.T.shape
+    assert answer.as_numpy("OUT_TEXT").tolist() == text.tolist()
 
 
 def test_an_error_of_the_model_keeps_its_text(daemon: Daemon) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -13,9 +14,10 @@ import psutil
 import pytest
 import requests
 
-from tests.e2e.daemon import STOP_SECS, Daemon, eventually
+from tests.e2e.daemon import STOP_SECS, Daemon
 from tests.ray.cluster import configuration, ray_cluster, replicas
 from tests.ray.models import write_model
+from tests.waiting import eventually
 
 BROKEN = "raise RuntimeError('not this file')"
 BODY = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1], "data": [0]}]}
@@ -59,32 +61,35 @@ def test_the_deployment_stays_when_a_successor_has_it(cluster: Any, tmp_path: Pa
     broken = write_model(tmp_path / "broken", "version")
     (broken / "1" / "model.py").write_text(BROKEN)
 
-    def of(path: Path, **more: Any) -> dict[str, Any]:
+    def of(path: Path, drain_secs: float, **more: Any) -> dict[str, Any]:
         model = {"backend": "ray", "path": str(path), "resources": {"cpus": 1}, **more}
-        server = {"handover_socket": str(tmp_path / "handover.sock"), "drain_secs": 0.2}
+        server = {"handover_socket": str(tmp_path / "handover.sock"), "drain_secs": drain_secs}
         return configuration(cluster.address, {"version": model}, server=server)
 
-    old = Daemon.start(tmp_path, of(path))
+    old = Daemon.start(tmp_path, of(path, 0.2))
     daemons = [old]
     try:
         before = replicas(old, "version")
         (process,) = [psutil.Process(each["process"]) for each in before]
         with load(old.addresses[0]) as outcomes:
             eventually(lambda: outcomes["1"] > 5)
-            daemons.append(failing := Daemon.begin(tmp_path, of(broken), "--take-over"))
+            daemons.append(failing := Daemon.begin(tmp_path, of(broken, 0.2), "--take-over"))
             assert failing.process.wait(STOP_SECS) == 1
             reached = outcomes["1"]
             eventually(lambda: outcomes["1"] > reached + 5)
 
-            daemons.append(new := Daemon.begin(tmp_path, of(path, description="new"), "--take-over"))
-            new.until("serving")
-            assert old.process.wait(STOP_SECS) == 0
-            reached = outcomes["1"]
-            eventually(lambda: outcomes["1"] > reached + 50)
+            # the second one stops at once
+            for drain_secs in (0.0, 0.2):
+                config = of(path, drain_secs, description=f"new {drain_secs}")
+                daemons.append(new := Daemon.begin(tmp_path, config, "--take-over"))
+                new.until("serving")
+                assert old.process.wait(STOP_SECS) == 0
+                old, reached = new, outcomes["1"]
+                eventually(lambda reached=reached: outcomes["1"] > reached + 50)
         assert set(outcomes) == {"1"}
         # the same replica, once it has freed the files of the predecessor
-        eventually(lambda: replicas(new, "version") == before)
-        assert new.stop() == 0
+        eventually(lambda: replicas(old, "version") == before)
+        assert old.stop() == 0
         # nobody uses it any more
         eventually(lambda: not process.is_running())
     finally:
@@ -99,6 +104,20 @@ def test_a_daemon_whose_only_model_fails_stops_in_order(cluster: Any, tmp_path: 
     daemon = Daemon.start(tmp_path, configuration(cluster.address, {"broken": model}))
     try:
         assert "not this file" in daemon.until("model failed to load")["reason"]
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
+
+
+def test_an_address_without_a_cluster_delays_nobody(tmp_path: Path) -> None:
+    model = {"backend": "ray", "path": str(write_model(tmp_path, "version"))}
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    daemon = Daemon.start(
+        tmp_path, configuration(address, {f"version{number}": model for number in range(8)})
+    )
+    try:
+        assert "Connection refused" in daemon.until("model failed to load")["reason"]
         assert daemon.stop() == 0
     finally:
         daemon.kill()

@@ -13,9 +13,9 @@ import pytest
 import tritonclient.http as triton_http
 import yaml
 
-from tests.e2e.daemon import eventually
 from tests.ray.cluster import daemon_on, replicas
 from tests.ray.models import write_model
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.long
 

@@ -10,7 +10,7 @@ from interlingua.runtime.backends import BACKENDS
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.ray_serve.options import ClusterOptions
 from interlingua.runtime.ray_serve.start import environment
-from interlingua.runtime.repository.files import ModelSource, keeps_state, load_model
+from interlingua.runtime.repository.files import ModelSource, load_model, sequence_idle_secs
 from interlingua.translator.assembly import local_models
 from interlingua.translator.config import parse
 from interlingua.translator.config.document import ConfigError
@@ -42,6 +42,7 @@ def test_the_defaults() -> None:
         "ray_actor_options": {"num_cpus": 1.0, "num_gpus": 0.0},
         "max_ongoing_requests": 100,
         "max_queued_requests": 1000,
+        "graceful_shutdown_timeout_s": 60.0,
     }
     # the files decide about the backend of the replica
     assert source("").backend == ""
@@ -52,9 +53,9 @@ def test_every_option_reaches_serve() -> None:
         "replicas: {min: 1, max: 8, target_ongoing: 4, up_delay_secs: 1, down_delay_secs: 2, window_secs: 3}, "
         "resources: {cpus: 0.5, gpus: 0.25, memory_bytes: 1000, custom: {tpu: 1}}, "
         "placement: {max_per_node: 2, labels: {zone: a}}, max_ongoing_requests: 7, max_queued_requests: -1",
-        "{address: '10.0.0.1:6379', namespace: n, shared: true}",
+        "{address: '10.0.0.1:6379', namespace: n, shared: true, request_timeout_secs: 90}",
     )
-    assert found.cluster == ClusterOptions("10.0.0.1:6379", "n", shared=True)
+    assert found.cluster == ClusterOptions("10.0.0.1:6379", "n", shared=True, request_timeout_secs=90)
     assert found.serve() == {
         "autoscaling_config": {
             "min_replicas": 1,
@@ -74,6 +75,7 @@ def test_every_option_reaches_serve() -> None:
         },
         "max_ongoing_requests": 7,
         "max_queued_requests": -1,
+        "graceful_shutdown_timeout_s": 90.0,
         "max_replicas_per_node": 2,
     }
 
@@ -125,8 +127,8 @@ def test_an_ensemble_does_not_run_on_ray(tmp_path: Any) -> None:
         'input { name: "A" data_type: TYPE_INT32 dims: 1 } output { name: "B" data_type: TYPE_INT32 dims: 1 }'
     )
     with pytest.raises(LoadError, match="ensemble"):
-        keeps_state(ModelSource("m", tmp_path / "m"))
-    assert not keeps_state(ModelSource("digits", DIGITS))
+        sequence_idle_secs(ModelSource("m", tmp_path / "m"))
+    assert sequence_idle_secs(ModelSource("digits", DIGITS)) == 0
 
 
 def test_ray_sends_no_reports_and_a_local_cluster_is_for_this_machine() -> None:

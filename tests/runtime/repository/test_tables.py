@@ -246,6 +246,7 @@ async def test_an_mlserver_repository_is_served_unchanged(
     await catalog.load("iris")
     model = catalog.find("iris")
     assert tuple(model.loaded) == ("3",)
+    assert (await model.metadata("v3")).versions == ("3", "v3")
     # names and datatypes of inputs are the client's choice, the answer of unnamed outputs is `predict`
     for given in (request(name="input-0"), request(questions().astype("f4"), name="predict")):
         assert [output.name for output in (await model.infer(given)).outputs] == ["predict"]
@@ -308,6 +309,43 @@ async def test_versions_in_folders_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(InferenceError, match="differ from those in .* in more than the version"):
         await catalog.load("m")
     await catalog.close()
+
+
+async def test_versions_with_names(tmp_path: Path) -> None:
+    """As in MLServer's examples, whose clients request ``/versions/v0.1.0``; its newest is the last name."""
+    others = {
+        name: LogisticRegression().fit(ROWS * sign, CLASSES) for name, sign in (("v0.2.0", -1), ("2", 1))
+    }
+    for name, model in {"v0.1.0": MODEL, **others}.items():
+        settings = {"name": "m", **SKLEARN, "parameters": {"uri": "./model.joblib", "version": name}}
+        joblib.dump(model, mlserver(tmp_path / "iris" / name, settings) / "model.joblib")
+    model = load_model(Repository(tmp_path, controlled=True, allow_pickle=True).source("m"))
+
+    async def answered(version: str) -> tuple[str, Any]:
+        response = await model.infer(replace(request(), version=version))
+        return response.version, response.outputs[0].numpy().ravel().tolist()
+
+    expected = {
+        name: each.predict(questions()).tolist() for name, each in {"v0.1.0": MODEL, **others}.items()
+    }
+    for name, values in expected.items():
+        assert await answered(name) == (name, values)
+    assert await answered("") == ("4", expected["v0.2.0"])
+    assert await answered("3") == ("3", expected["v0.1.0"])
+    assert (await model.metadata()).versions == ("2", "3", "4")
+    assert (await model.metadata("v0.1.0")).versions == ("2", "3", "4", "v0.1.0")
+    assert (await model.ready("v0.1.0")).ready
+    assert "v0.3.0" in (await model.ready("v0.3.0")).reason
+    await model.close()
+
+
+async def test_a_version_with_a_name_alone(tmp_path: Path) -> None:
+    settings = {"name": "m", **SKLEARN, "parameters": {"version": "v0.1.0"}}
+    model = load_model(source(mlserver(tmp_path / "m", settings)))
+    assert tuple(model.loaded) == ("1",)
+    for version, reported in (("", "1"), ("1", "1"), ("v0.1.0", "v0.1.0")):
+        assert (await model.infer(replace(request(), version=version))).version == reported
+    await model.close()
 
 
 async def test_mlserver_s_settings_state_inputs_batches_and_the_default_output(tmp_path: Path) -> None:
