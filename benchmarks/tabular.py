@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from sklearn.svm import SVC
 from benchmarks import peers, processes, progress
 from benchmarks.cases import CONFIG, OIP_METHOD, http_request
 from benchmarks.processes import Clients, Server
+from benchmarks.targets import Verdict, load_average, report
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import GrpcAnswer
 from interlingua.schemas import Datatype, InferRequest, Operation, Signature, Tensor, TensorSpec
@@ -59,20 +59,6 @@ class Row:
     cpu_us: float
     p50_ms: float
     p99_ms: float
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The ratio of the daemon to MLServer; of CPU at most the target, of requests at least."""
-
-    what: str
-    ratio: float
-    target: float
-    at_most: bool
-
-    @property
-    def met(self) -> bool:
-        return self.ratio <= self.target if self.at_most else self.ratio >= self.target
 
 
 def trained() -> dict[str, Any]:
@@ -205,7 +191,7 @@ def main() -> int:
             own.mkdir()
             servers[MLSERVER] = running.enter_context(peers.mlserver(environment, own, place))
         clients = running.enter_context(processes.clients())
-        show(f"load {_load()}\n{_HEAD}")
+        show(f"load {load_average()}\n{_HEAD}")
         for name, model in models.items():
             for row in measure(name, Question(model, folder), clients, servers, arguments.quick):
                 rows.append(row)
@@ -214,24 +200,12 @@ def main() -> int:
                         *({True: "yes", False: "no"}.get(each, each) for each in asdict(row).values())
                     )
                 )
-    found = list(verdicts(rows))
-    if arguments.json:
-        told = [{**asdict(verdict), "met": verdict.met} for verdict in found]
-        progress.say(json.dumps({"rows": [asdict(row) for row in rows], "targets": told}, indent=2) + "\n")
-    for verdict in found:
-        sign = "<=" if verdict.at_most else ">="
-        outcome = "ok" if verdict.met else "missed"
-        show(f"{verdict.what}: {verdict.ratio} (target {sign} {verdict.target:g}) {outcome}\n")
-    show(f"load {_load()}\n")
+    report(rows, list(verdicts(rows)), as_json=arguments.json)
     return 0
 
 
 def _named(model: str, batches: bool) -> str:
     return f"{model}_batched" if batches else model
-
-
-def _load() -> str:
-    return " ".join(f"{each:.1f}" for each in os.getloadavg())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ The Python server (``py``) repeats the code of an answer in its HTTP status; the
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -145,6 +145,3 @@ CPP = Flavor(
     unmatched=_cpp_unmatched,
     unread=_cpp_unread,
 )
-
-FLAVORS: Mapping[str, Flavor] = {flavor.name: flavor for flavor in (PY, CPP)}
-"""Flavors of a listener."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 from interlingua.protocols.dialect import Action, GrpcEndpoint, HttpEndpoint, Opened
 from interlingua.protocols.http_error import error_document
@@ -45,12 +46,12 @@ class Quirks:
 
     ``bare_probes``: the answer to a probe is only a status. ``always``: members that the answer to an
     inference has even if they are empty. ``requested_order``: over HTTP outputs have the order of the
-    request. ``control_reports``: the answer to a load or unload has a body. ``listed``: ``/v2/models`` lists
-    the models. ``unloadable`` is the HTTP status for a load of an unknown model, ``grpc_unloadable`` the gRPC
-    status if it is not Triton's. ``reader_of`` gives the reader of inputs in JSON; ``codecs``: MLServer's
-    codecs apply over gRPC too. ``stream`` is the endpoint of a gRPC stream with answers of another form.
-    ``services`` are further gRPC services with existing methods, and ``contracts`` describe them as
-    ``Binding.contracts`` does.
+    request. ``control_reports``: the answer to a load or unload has a body. ``listed``: ``/v2/models``
+    lists the models. ``unloadable`` is the HTTP status for a load of an unknown model, ``grpc_unloadable``
+    the gRPC status if it is not Triton's. ``reader_of`` gives the reader of inputs in JSON; ``codecs``:
+    MLServer's codecs apply over gRPC too. ``named_versions``: paths may have versions that are no numbers.
+    ``stream`` is the endpoint of a gRPC stream with answers of another form. ``services`` are further gRPC
+    services with existing methods, and ``contracts`` describe them as ``Binding.contracts`` does.
     """
 
     bare_probes: bool = False
@@ -62,6 +63,7 @@ class Quirks:
     grpc_unloadable: int = 0
     reader_of: ReaderOf | None = None
     codecs: bool = False
+    named_versions: bool = False
     stream: GrpcEndpoint | None = None
     services: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     contracts: tuple[tuple[str, str], ...] = ()
@@ -81,6 +83,7 @@ QUIRKS: Mapping[str, Quirks] = {
         grpc_unloadable=_GRPC_NOT_FOUND,
         reader_of=mlserver.reader_of,
         codecs=True,
+        named_versions=True,
         stream=mlserver.STREAM_ENDPOINT,
         services={
             "/inference.model_repository.ModelRepositoryService/": (
@@ -123,7 +126,12 @@ def grpc_endpoints(endpoints: Iterable[GrpcEndpoint], quirks: Quirks) -> tuple[G
 
 def _http_endpoint(endpoint: HttpEndpoint, quirks: Quirks) -> HttpEndpoint:
     def open_request(request: HttpRequest) -> Opened[HttpAnswer]:
+        named = quirks.named_versions and not request.params.get("version", "0").isdigit()
+        version = unquote(request.params["version"]) if named else ""
+        if named:
+            request.params = {name: text for name, text in request.params.items() if name != "version"}
         opened = _strict(endpoint.open(request))
+        opened.version = version or opened.version
         opened.action = _http_action(opened.action, quirks)
         return opened
 

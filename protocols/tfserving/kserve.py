@@ -126,6 +126,6 @@ HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
     HttpEndpoint("GET", "/", lambda request: Opened(_LIVE), _fail),
     HttpEndpoint("GET", "/v1/models", lambda request: Opened(_LIST, argument=IndexQuery(ready=True)), _fail),
     HttpEndpoint("GET", "/v1/models/{model}", of_model(_READY), _fail),
-    HttpEndpoint("POST", "/v1/models/{model}:predict", of_model(_PREDICT), _fail),
+    HttpEndpoint("POST", "/v1/models/{model}:predict", of_model(_PREDICT), _fail, repeatable=True),
     HttpEndpoint("POST", "/v1/models/{model}:explain", _open_explain, _fail),
 )

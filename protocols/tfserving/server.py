@@ -139,7 +139,7 @@ _OF_A_MODEL: tuple[tuple[str, str, Any], ...] = (
 HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
     HttpEndpoint("GET", "/v1/models", lambda request: Opened(_READY), fail),
     *(
-        HttpEndpoint(method, model + suffix, of_model(action), fail)
+        HttpEndpoint(method, model + suffix, of_model(action), fail, repeatable=action is _PASSED)
         for method, suffix, action in _OF_A_MODEL
         for model in _MODELS
     ),

@@ -20,7 +20,7 @@ from skops.io.exceptions import UntrustedTypesFoundException
 
 from interlingua.runtime.backends.sklearn_checks import checks_once, recognize_arrays, without_check
 from interlingua.runtime.backends.sklearn_file import PERMISSION, SKOPS, examine
-from interlingua.runtime.backends.sklearn_forests import forest_functions
+from interlingua.runtime.backends.sklearn_forests import forest_functions, pipeline_functions
 from interlingua.runtime.backends.tables import Estimator, EstimatorInstance, load_table, run_threads
 from interlingua.runtime.cpus import EngineThreads
 from interlingua.runtime.model_config.config import LoadError, ModelConfig
@@ -60,6 +60,7 @@ def load(path: Path, config: ModelConfig) -> EstimatorInstance:
         functions = {
             name: without_check(function, columns, quick.get(name)) for name, function in functions.items()
         }
+    functions |= pipeline_functions(model)
     if EngineThreads.count:
         # linear algebra has one pool of threads for all models
         threadpoolctl.threadpool_limits(EngineThreads.count, user_api="blas")

@@ -7,7 +7,7 @@ functions that do not return the library's own bits, for rows drawn when a model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.pipeline import Pipeline
+
+from interlingua.runtime.backends.sklearn_checks import without_check
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -38,6 +41,34 @@ def forest_functions(model: Any) -> Mapping[str, Function]:
     rows = np.random.default_rng(0).normal(size=(_PROBES, model.n_features_in_))
     same = all(_alike(getattr(model, name), function, rows) for name, function in found.items())
     return found if same else {}
+
+
+def pipeline_functions(model: Any) -> Mapping[str, Function]:
+    """The same of a pipeline that ends in such a forest, for every table: the library runs its steps, and the
+    forest for what :func:`forest_functions` omits."""
+    forest = model.steps[-1][1] if type(model) is Pipeline else None
+    if forest is None or hasattr(forest, "feature_names_in_"):
+        return {}
+    steps = [step.transform for _, step in model.steps[:-1] if step not in (None, "passthrough")]
+    found = {
+        name: _after(steps, without_check(getattr(forest, name), forest.n_features_in_, quick))
+        for name, quick in forest_functions(forest).items()
+    }
+    rows = np.random.default_rng(0).normal(size=(_PROBES, getattr(model, "n_features_in_", 0)))
+    try:
+        same = all(_alike(getattr(model, name), function, rows) for name, function in found.items())
+    except Exception:
+        return {}  # a step does not take these rows
+    return found if same else {}
+
+
+def _after(steps: Sequence[Function], function: Function) -> Function:
+    def run(table: Any) -> Any:
+        for step in steps:
+            table = step(table)
+        return function(table)
+
+    return run
 
 
 def _alike(theirs: Function, ours: Function, rows: NDArray[Any]) -> bool:

@@ -57,7 +57,7 @@ DEVIATIONS: tuple[Row, ...] = (
     Row("server metadata over RPC have a status", "every other answer has one", ("cpp:m_ServerMetadata",)),
     Row("a tensor of no elements", "its size is that of its shape", ("py:zero_dim",)),
     Row("a tensor without a name is the model's input of that place", "the original counts them", ("py:noname",)),
-    Row("the text of a model that fails stands alone", "the original tells the class of its exception too", (
+    Row("an error has the text of the failed model alone", "the original adds the class of its exception", (
         "cpp:std_stream_raise",)),
 )  # fmt: skip
 """On purpose."""

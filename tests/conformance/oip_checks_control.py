@@ -17,16 +17,9 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from tests.conformance.oip_checks_infer import NUMBERS, A, B, addends, same
 from tests.conformance.oip_client import WAIT_SECS, Client, check, refused
+from tests.waiting import eventually
 
 T = TypeVar("T")
-
-
-def eventually(reached: Callable[[], bool]) -> None:
-    """Wait until ``reached`` is true: a server may unload a model after it has answered."""
-    end = time.monotonic() + WAIT_SECS
-    while not reached():
-        assert time.monotonic() < end, "not reached"
-        time.sleep(0.05)
 
 
 def settled(look: Callable[[], T]) -> T:
@@ -34,10 +27,10 @@ def settled(look: Callable[[], T]) -> T:
     seen = [look()]
 
     def again() -> bool:
+        time.sleep(0.05)
         seen.append(look())
         return seen[-1] == seen[-2]
 
-    time.sleep(0.05)
     eventually(again)
     return seen[-1]
 

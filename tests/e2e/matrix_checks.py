@@ -127,7 +127,7 @@ def binary(cell: Cell) -> Outcome:
 def payloads(cell: Cell) -> Outcome:
     """NaNs, of every float that gets there."""
     seen = set()
-    for datatype in tensors.FLOATS:
+    for datatype in values.FLOATS:
         if tensors.sent(cell.caller, cell.target, datatype).outcome not in (Outcome.EXACT, Outcome.WIDENED):
             continue
         given = values.nans(datatype)

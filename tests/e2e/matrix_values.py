@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interlingua.schemas import Datatype, Tensor
-from interlingua.translator.fidelity.tensors import FLOATS
+
+FLOATS = frozenset({Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64})
 
 _BITS = {
     # largest, -largest, 1, -0, the smallest, the smallest normal, infinities

@@ -77,12 +77,17 @@ class World:
             self.background.run(upstream.close())
         self.background.close()
 
-    def _client(self, caller: Party, request: InferRequest) -> tuple[Upstream, InferRequest]:
-        address = self.address(caller, request.model)
+    def client(self, caller: Party, model: str) -> Upstream:
+        """What requests of ``caller`` for ``model`` go through."""
+        address = self.address(caller, model)
         found = self._asking.get((caller.name, address))
         if found is None:
             found = self.background.run(_connected(caller, address))
             self._asking[caller.name, address] = found
+        return found
+
+    def _client(self, caller: Party, request: InferRequest) -> tuple[Upstream, InferRequest]:
+        found = self.client(caller, request.model)
         if not caller.capability.many_models:
             request.model = ""
         return found, request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from interlingua.translator.serving.request_metrics import families as families_
 from tests.certificates import Authority, Issued
 from tests.translator.test_tls import SIGNATURE as MODEL
 from tests.translator.test_tls import SIZES, calling, echoed, on_both_loops
+from tests.waiting import until
 
 KINDS = (
     ("oip", "http"),
@@ -84,12 +85,6 @@ async def exchange(
         writer.close()
 
 
-async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.01)
-
-
 def values(families: Any, name: str) -> dict[str, float]:
     """The samples of a metric that are not 0, by transport."""
     found: list[Family] = [family for family in families if family.name == name]
@@ -151,7 +146,7 @@ async def test_the_first_bytes_decide(pieces: list[bytes], begins: bytes) -> Non
     async with port(http2={"max_header_list_bytes": 8192}) as (bound, assembly):
         answer = await exchange(bound, *pieces, count=len(begins) or -1)
         assert answer == begins
-        await eventually(lambda: not assembly.loads[0].connections)
+        await until(lambda: not assembly.loads[0].connections)
 
 
 @on_both_loops
@@ -167,12 +162,12 @@ async def test_silent_clients_are_cut_at_the_header_timeout(own: Issued) -> None
 async def test_connections_count_before_their_first_byte(own: Issued) -> None:
     async with port(max_connections=2, tls=tls(own)) as (bound, assembly):
         silent = [await asyncio.open_connection(bound.address.host, bound.address.port) for _ in range(2)]
-        await eventually(lambda: assembly.loads[0].connections == 2)
+        await until(lambda: assembly.loads[0].connections == 2)
         assert await exchange(bound, GET) == b""
         assert assembly.loads[0].refused == {"max_connections": 1}
         for _, writer in silent:
             writer.close()
-        await eventually(lambda: not assembly.loads[0].connections)
+        await until(lambda: not assembly.loads[0].connections)
         assert (await exchange(bound, GET)).startswith(b"HTTP/1.1 200")
 
 
@@ -211,7 +206,7 @@ async def test_required_certificates_are_required_of_all(authority: Authority, o
         assert (await exchange(bound, GET, context=context)).startswith(b"HTTP/1.1 200")
         async with port(tls={**mutual, "match_subject_alt_names": ["other*"]}) as (strict, _):
             assert await exchange(strict, GET, context=context) == b""
-        await eventually(lambda: not assembly.loads[0].connections)
+        await until(lambda: not assembly.loads[0].connections)
 
 
 @pytest.mark.parametrize(
@@ -260,11 +255,11 @@ async def _over_tls(bound: Listening, header: bytes, context: ssl.SSLContext) ->
 async def test_a_stop_ends_connections_that_have_sent_nothing(own: Issued) -> None:
     async with port(tls=tls(own)) as (bound, assembly):
         clients = [asyncio.create_task(exchange(bound, *sent)) for sent in ((), (b"P",), (b"\x16\x03\x01",))]
-        await eventually(lambda: assembly.loads[0].connections == 3)
+        await until(lambda: assembly.loads[0].connections == 3)
         await asyncio.sleep(0.05)
         assert await bound.server.stop(20) == 0
         assert await asyncio.gather(*clients) == [b""] * 3
-        await eventually(lambda: not assembly.loads[0].connections)
+        await until(lambda: not assembly.loads[0].connections)
 
 
 @pytest.mark.parametrize(

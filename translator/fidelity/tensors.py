@@ -10,8 +10,6 @@ from interlingua.schemas import Datatype, ErrorCode, Signature
 from interlingua.translator.fidelity.parties import Party, refusal, reported
 from interlingua.translator.fidelity.verdict import Outcome, Verdict
 
-FLOATS = frozenset({Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64})
-
 
 def sent(caller: Party, target: Party, datatype: Datatype) -> Verdict:
     """An input. The caller's own client refuses what the dialect cannot carry."""

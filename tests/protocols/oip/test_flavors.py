@@ -77,6 +77,19 @@ def test_probes_are_answered_as_recorded(flavor: str, name: str) -> None:
         assert document.keys() == theirs.keys() == {"error"}
 
 
+@pytest.mark.parametrize("path", ["", "/ready", "/infer"])
+def test_versions_with_names_in_paths(path: str) -> None:
+    for written, version in (("v0.1.0", "v0.1.0"), ("a%20b", "a b"), ("007", "7")):
+        request = HttpRequest("POST" if path == "/infer" else "GET", f"/v2/models/m/versions/{written}{path}")
+        methods, request.params = PATHS["mlserver"].find(request.path)
+        opened = methods[request.method].open(request)
+        assert (opened.model, opened.version) == ("m", version)
+    request = HttpRequest("GET", "/v2/models/m/versions/v0.1.0")
+    methods, request.params = PATHS["kserve"].find(request.path)
+    with pytest.raises(InferenceError, match="Not Found"):
+        methods["GET"].open(request)
+
+
 @pytest.mark.parametrize("name", ["load", "unload"])
 @pytest.mark.parametrize("flavor", FLAVORS)
 def test_control_is_answered_as_recorded(flavor: str, name: str) -> None:

@@ -103,3 +103,22 @@ async def test_over_grpc(front: Pipeline) -> None:
     assert answer.code == 0, answer.details
     said = MESSAGES["tensorflow.serving.GetModelStatusResponse"].FromString(answer.message)
     assert [each.version for each in said.model_version_status] == [3]
+
+
+async def test_answers_have_the_label(front: Pipeline, request: pytest.FixtureRequest) -> None:
+    handler = front.handlers["http"]
+    asked = HttpRequest("GET", f"/v1/models/{MODEL}/labels/stable/metadata")
+    answer = handler.head(asked) or await handler.serve(asked)
+    document = json.loads(b"".join(parts_of(answer)))
+    assert document["model_spec"] == {"name": MODEL, "signature_name": "", "version_label": "stable"}
+    predict = MESSAGES["tensorflow.serving.PredictRequest"]()
+    predict.model_spec.name, predict.model_spec.version_label = MODEL, "stable"
+    predict.inputs["INPUT0"].dtype = 3
+    predict.inputs["INPUT0"].tensor_shape.dim.add(size=1)
+    path = "/tensorflow.serving.PredictionService/Predict"
+    found = await front.handlers["grpc"].serve(GrpcRequest(path, predict.SerializeToString()))
+    assert found.code == 0, found.details
+    spec = MESSAGES["tensorflow.serving.PredictResponse"].FromString(bytes(found.whole)).model_spec
+    over_rest = request.node.callspec.params["front"] == "http"  # where answers have no version
+    assert spec.WhichOneof("version_choice") == (None if over_rest else "version_label")
+    assert spec.version_label == ("" if over_rest else "stable")
