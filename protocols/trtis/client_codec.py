@@ -212,6 +212,8 @@ def _write_sequence(header: Any, sequence: Sequence) -> None:
 
 def _output(pending: PendingCall, spec: TensorSpec, raw: Any, take: Take) -> Tensor:
     name, datatype = spec.name, spec.datatype
+    if not raw.dims:
+        raise invalid_tensor(f"output '{name}' has no dims")
     shape = unfold(tuple(raw.dims), pending.batch_size, spec, pending.signature)
     count = element_count(shape, name)
     place = pending.placements.get(name)

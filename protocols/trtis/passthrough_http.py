@@ -244,6 +244,8 @@ def _is_usual(entry: Any, datatype: Datatype, size: int) -> bool:
     """Whether an output has raw contents of ``size`` bytes, which its datatype determines."""
     if datatype is Datatype.BYTES or datatype not in DATATYPE_NUMBERS or not entry.HasField("raw"):
         return False
+    if not entry.raw.dims:
+        return False
     return not entry.batch_classes and entry.raw.batch_byte_size in (0, size)
 
 

@@ -329,6 +329,7 @@ BAD: dict[str, tuple[Any, list[bytes]]] = {
     "output 'x' is in the answer twice": (head(X, X), [NUMBERS, NUMBERS]),
     "a batch of 3": (head(X, batch_size=3), [NUMBERS]),
     "output 'x' of shape": (head(raw("x", 2, size=15)), [NUMBERS]),
+    "output 't' has no dims": (head(X, raw("t")), [NUMBERS, STRINGS]),
     "'x' has a negative dimension": (head(raw("x", -2)), [NUMBERS]),
     "'x' of shape [2, 9223372036854775807]": (head(raw("x", 2**63 - 1)), [NUMBERS]),
     "output 't' has": (head(raw("t", 2**40)), [STRINGS]),

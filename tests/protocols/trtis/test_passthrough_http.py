@@ -99,3 +99,9 @@ async def test_a_model_in_another_place_has_its_own_answers() -> None:
     for outputs, there in (({}, "X"), ({"X": "there"}, "there"), ({}, "X")):
         found = await outcome(request(), reply(ANSWER.replace('"X"', f'"{there}"')), outputs=outputs)
         assert found.answer.status == 200
+
+
+async def test_an_answer_without_dims_is_an_error() -> None:
+    found = await outcome(request(), reply(ANSWER.replace("dims: 1 ", "")))
+    headers = dict(found.answer.headers)
+    assert r"output \'Y\' has no dims" in headers["NV-Status"]
