@@ -241,6 +241,8 @@ class TranslatedReplies:
                     status = -1
             if status == known.status:
                 return answer_with(known.answer, known.splice.of(message)), known.version
+        if self.path.unfit:
+            return None  # sent before that was known
         answer, version, _ = self._translated(reply)
         self._misses = misses = self._misses + 1
         if not misses & (misses - 1):  # seldom, if replies do not repeat

@@ -32,6 +32,7 @@ from interlingua.schemas import (
     Tensor,
     TensorSpec,
 )
+from interlingua.schemas.trtis import MESSAGES
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
 from interlingua.translator.serving.handler import TransportPipeline
@@ -333,6 +334,27 @@ async def test_a_pair(
     monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
     assert await _answers(caller, server, inputs, count) == fast
     assert fast[1]["stages"] == dict.fromkeys(("decode", "upstream", "encode"), count)
+
+
+async def test_the_numbers_of_concurrent_requests(sent: list[bool]) -> None:
+    """Over gRPC the answers of TRTIS have them in their messages, so that no path fits: also not for the
+    requests that are under way when the first answer shows it."""
+    inputs: Inputs = {"a": (Datatype.FP32, (4,))}
+    there = {"backend": "identity", "signature": {"inputs": specs(inputs), "outputs": specs(inputs)}}
+    async with serving({"models": {"m": there}}) as (_, _, upstreams):
+        upstream = {"dialect": "oip", "transport": "grpc", "urls": [str(upstreams["grpc"])]}
+        config = {"upstreams": {"there": upstream}, "models": {"m": {"upstream": "there"}}}
+        async with serving(config) as (_, _, addresses):
+            async with grpc.aio.insecure_channel(str(addresses["grpc"])) as channel:
+                call = ask_of("trtis", "grpc", inputs, 0)
+                infer = channel.unary_unary(call.method)
+                answers = [await infer(bytes(call.whole)) for _ in range(2)]
+                for _ in range(4):
+                    answers += await asyncio.gather(*[infer(bytes(call.whole)) for _ in range(8)])
+    assert sent.count(True) >= 3
+    response: Any = MESSAGES["nvidia.inferenceserver.InferResponse"]
+    numbers = [response.FromString(answer).request_status.request_id for answer in answers]
+    assert sorted(numbers) == list(range(1, len(answers) + 1))
 
 
 @pytest.mark.parametrize(
