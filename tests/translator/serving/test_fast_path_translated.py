@@ -344,13 +344,15 @@ async def test_the_numbers_of_concurrent_requests(sent: list[bool]) -> None:
     async with serving({"models": {"m": there}}) as (_, _, upstreams):
         upstream = {"dialect": "oip", "transport": "grpc", "urls": [str(upstreams["grpc"])]}
         config = {"upstreams": {"there": upstream}, "models": {"m": {"upstream": "there"}}}
-        async with serving(config) as (_, _, addresses):
-            async with grpc.aio.insecure_channel(str(addresses["grpc"])) as channel:
-                call = ask_of("trtis", "grpc", inputs, 0)
-                infer = channel.unary_unary(call.method)
-                answers = [await infer(bytes(call.whole)) for _ in range(2)]
-                for _ in range(4):
-                    answers += await asyncio.gather(*[infer(bytes(call.whole)) for _ in range(8)])
+        async with (
+            serving(config) as (_, _, addresses),
+            grpc.aio.insecure_channel(str(addresses["grpc"])) as channel,
+        ):
+            call = ask_of("trtis", "grpc", inputs, 0)
+            infer = channel.unary_unary(call.method)
+            answers = [await infer(bytes(call.whole)) for _ in range(2)]
+            for _ in range(4):
+                answers += await asyncio.gather(*[infer(bytes(call.whole)) for _ in range(8)])
     assert sent.count(True) >= 3
     response: Any = MESSAGES["nvidia.inferenceserver.InferResponse"]
     numbers = [response.FromString(answer).request_status.request_id for answer in answers]
