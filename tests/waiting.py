@@ -15,10 +15,13 @@ def eventually(holds: Callable[[], object], secs: float = 60.0) -> None:
         time.sleep(0.005)
 
 
-async def until(holds: Callable[[], object], secs: float = 20.0) -> float:
-    """Run the event loop until ``holds()`` is true. Returns how many seconds that took."""
+async def until(holds: Callable[[], object], secs: float = 20.0, pace_secs: float = 0.005) -> float:
+    """Run the event loop until ``holds()`` is true, with a look every ``pace_secs``; 0 looks in every turn.
+
+    Returns how many seconds that took.
+    """
     began = time.monotonic()
     while not holds():
         assert time.monotonic() - began < secs, "it never came about"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(pace_secs)
     return time.monotonic() - began

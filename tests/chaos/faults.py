@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import resource
@@ -17,6 +16,7 @@ from pathlib import Path
 from interlingua.translator.cli import main
 from tests.chaos.callers import NEW, Caller
 from tests.chaos.world import World
+from tests.waiting import until
 
 Step = Callable[[World], Awaitable[None]]
 
@@ -96,9 +96,7 @@ async def empty_disk(world: World) -> None:
     (world.disk / "filler").unlink(missing_ok=True)
     _unlimit(world, resource.RLIMIT_FSIZE)
     size = world.tap.stat().st_size
-    async with asyncio.timeout(60):
-        while world.tap.stat().st_size == size:  # it records again
-            await asyncio.sleep(0.05)
+    await until(lambda: world.tap.stat().st_size != size, 60)  # it records again
 
 
 async def take_descriptors(world: World) -> None:
@@ -132,9 +130,7 @@ async def take_memory(world: World) -> None:
 
 
 async def return_memory(world: World) -> None:
-    async with asyncio.timeout(60):
-        while not all(large.seen for large in world.large.values()):
-            await asyncio.sleep(0.05)
+    await until(lambda: all(large.seen for large in world.large.values()), 60)
     _unlimit(world, resource.RLIMIT_AS)
     for task in world.large:
         task.cancel()

@@ -28,6 +28,7 @@ from tests.certificates import Authority, Issued
 from tests.chaos.callers import NEW, PAIRS, Caller
 from tests.chaos.world import IDENTITY, TRANSPORTS, listener
 from tests.e2e.daemon import WAIT_SECS, Daemon
+from tests.waiting import until
 
 PAUSE_SECS = 0.02
 DRAIN_SECS = 0.5
@@ -125,12 +126,10 @@ async def run(folder: Path, workers: Sequence[int], pause_secs: float = PAUSE_SE
                 await asyncio.to_thread(successor.until, "took over")
                 result.exits.append(await asyncio.to_thread(daemon.process.wait, WAIT_SECS))
                 # each caller has been answered by the successor
-                asked = [len(each.seen) for each in callers]
-                async with asyncio.timeout(WAIT_SECS):
-                    while any(
-                        len(each.seen) < before + 2 for each, before in zip(callers, asked, strict=True)
-                    ):
-                        await asyncio.sleep(0.01)
+                goals = [(each, len(each.seen) + 2) for each in callers]
+                await until(
+                    lambda goals=goals: all(len(each.seen) >= goal for each, goal in goals), WAIT_SECS
+                )
             finally:
                 daemon.kill()
                 daemon = successor

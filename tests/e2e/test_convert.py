@@ -7,7 +7,6 @@ import base64
 import json
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from interlingua.translator.config.bindings import binding_named
 from interlingua.translator.config.signature import read_signature
 from interlingua.translator.conversion.convert import read_answer
 from tests.e2e.daemon import ROOT, Daemon
+from tests.waiting import eventually
 
 BINDINGS = [
     "oip/http",
@@ -258,10 +258,7 @@ def tapped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, P
         asked = {"name": "INPUT0", "datatype": "FP32", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}
         url = f"http://{running.addresses[0]}/v2/models/echo/infer"
         assert requests.post(url, json={"inputs": [asked]}, timeout=20).status_code == 200
-        deadline = time.monotonic() + 20
-        while b"echo" not in path.read_bytes():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        eventually(lambda: b"echo" in path.read_bytes())
         yield running, path
     finally:
         running.kill()

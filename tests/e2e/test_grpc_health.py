@@ -27,6 +27,7 @@ from interlingua.translator.serving.pipeline import Pipeline
 from interlingua.translator.serving.router import Router
 from tests.runtime.python_models import ECHO, python_model, worker
 from tests.streaming_models import AddSub
+from tests.waiting import until
 
 REQUEST: Any = HEALTH_MESSAGES["grpc.health.v1.HealthCheckRequest"]
 RESPONSE: Any = HEALTH_MESSAGES["grpc.health.v1.HealthCheckResponse"]
@@ -104,9 +105,7 @@ async def test_a_watch_looks_at_nothing_while_nothing_changes(monkeypatch: pytes
     elsewhere = Service(Router(ModelCatalog({"m": AddSub()})), ServerMetadata("interlingua", "0"))
     async with watching(elsewhere) as watch:
         assert await reported(watch) == SERVING
-        async with asyncio.timeout(60):
-            while len(looked) <= 3:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(looked) > 3, 60)
 
 
 async def test_a_watch_may_be_left() -> None:
@@ -120,9 +119,7 @@ async def test_a_watch_may_be_left() -> None:
         watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
         await watch.read()
         watch.cancel()
-        async with asyncio.timeout(60):
-            while server.at_work:
-                await asyncio.sleep(0.01)
+        await until(lambda: not server.at_work, 60)
     await server.stop(0)
 
 

@@ -30,7 +30,7 @@ from interlingua.translator.cli.ask import upstream_of
 from interlingua.translator.recording.files import RecordingReader
 from tests.e2e.background import Background
 from tests.e2e.daemon import WAIT_SECS, Daemon
-from tests.waiting import eventually
+from tests.waiting import eventually, until
 
 VALUES = [0.5, 1.0, 2.0, 4.0]
 FAULTS = ["right", "wrong", "dropping", "slow", "dying"]
@@ -88,8 +88,7 @@ class Far:
         elif model == "dying":
             assert request.transport is not None
             request.transport.abort()
-        while model in self.open and not self.open[model].is_set():
-            await asyncio.sleep(0.01)
+        await until(lambda: model not in self.open or self.open[model].is_set(), WAIT_SECS)
         return web.json_response(
             {
                 "model_name": model,

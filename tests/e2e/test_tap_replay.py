@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from interlingua.translator.cli import main
 from interlingua.translator.recording.files import RecordingReader, RecordingWriter
 from interlingua.translator.recording.record import Record
 from tests.e2e.daemon import ROOT, Daemon
+from tests.waiting import eventually
 
 WIRES = [("oip", "http"), ("oip", "grpc"), ("trtis", "http"), ("trtis", "grpc"), ("graphpipe", "http")] + [
     ("grps", transport) for transport in ("http", "grpc", "brpc")
@@ -199,10 +199,8 @@ def test_operators_see_what_the_tap_has_done(tmp_path: Path) -> None:
     try:
         ask(daemon, "oip", "http", "identity_uint8", "[1]")
         [place] = [line["address"] for line in daemon.log if line["event"] == "admin listening"]
-        deadline = time.monotonic() + 10
-        while 'interlingua_tap_requests_total{outcome="recorded"} 1' not in fetched(place, "/metrics"):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        recorded = 'interlingua_tap_requests_total{outcome="recorded"} 1'
+        eventually(lambda: recorded in fetched(place, "/metrics"))
         assert json.loads(fetched(place, "/tap"))["recorded"] == 1
         assert daemon.stop() == 0
     finally:

@@ -22,6 +22,7 @@ from tests.e2e.trtis_models import BROKEN, DATATYPES, EMPTY, LOADED, SPARE
 from tests.standins.trtis_client import TrtisError
 from tests.standins.trtis_contract import code_name, datatype_name, from_line, message
 from tests.standins.trtis_http_client import TrtisHttp
+from tests.waiting import eventually
 
 A = np.arange(32, dtype=np.int32).reshape(2, 16)
 SUMS = {"INPUT0": A, "INPUT1": A}
@@ -309,9 +310,7 @@ def gone(client: Any, model: str) -> Any:
 def test_a_server_that_is_leaving_says_so(tmp_path: Path) -> None:
     with running(tmp_path, {"load": ["simple"]}, drain_secs=20.0) as own:
         own.daemon.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + 10
-        while own.http.health("ready") and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually(lambda: not own.http.health("ready"), 15)
         for client in (own.http, own.grpc):
             with refused("UNAVAILABLE", "Server exiting"):
                 client.status()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.daemon import WAIT_SECS, Daemon
+from tests.e2e.daemon import Daemon
 from tests.e2e.test_workers import SPEC, Server, closed, infer
 from tests.ports import free_port
 from tests.translator.access.credentials import token_lines
@@ -211,10 +211,7 @@ def test_a_killed_front_end_leaves_its_places(server: Server, slow: Slow) -> Non
                     return None
 
             asked = [pool.submit(ask, each) for each in connections]
-            deadline = time.monotonic() + 20
-            while slow.running < 3:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            eventually(lambda: slow.running >= 3)
             killed = server.kill("front end 0")
             answers = [each.result() for each in asked]
         assert answers.count([7]) + answers.count(None) == len(connections)
@@ -256,11 +253,7 @@ def test_connections_are_limited_in_all_together(server: Server, listener: int, 
     kept = opened(server, listener, 9)
     assert len(kept) == most
     kept.pop().close()
-    deadline = time.monotonic() + 20
-    while not (again := opened(server, listener, 1)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    kept += again
+    kept += reopened(server, listener, 1)
     assert not opened(server, listener, 2)
     # one of them has a connection at least, and what a process had is free when it has gone
     for name in ("front end 1", "front end 0"):
@@ -268,15 +261,22 @@ def test_connections_are_limited_in_all_together(server: Server, listener: int, 
         ended = [each for each in kept if has_ended(each)]
         if ended:
             break
-    again = []
-    deadline = time.monotonic() + WAIT_SECS
-    while len(again) < len(ended):
-        again += opened(server, listener, 1)
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    again = reopened(server, listener, len(ended))
     assert not opened(server, listener, 1)
     for each in (*kept, *again):
         each.close()
+
+
+def reopened(server: Server, listener: int, count: int) -> list[socket.socket]:
+    """``count`` connections, each opened once the limit has room for it."""
+    kept: list[socket.socket] = []
+
+    def complete() -> bool:
+        kept.extend(opened(server, listener, 1))
+        return len(kept) >= count
+
+    eventually(complete)
+    return kept
 
 
 def has_ended(connection: socket.socket) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -18,6 +17,7 @@ from interlingua.translator.recording.files import RecordingReader
 from tests.e2e.daemon import WAIT_SECS, Daemon
 from tests.e2e.test_workers import SPEC, Server, call, closed, infer
 from tests.ports import free_port
+from tests.waiting import eventually
 
 __all__ = ["closed"]
 
@@ -160,10 +160,7 @@ def test_reports_have_the_shape_of_one_process(server: Server, connections: list
         dropped = mirror["dropped"].get("same_model", 0)
         return int(mirror["equal"] + dropped)
 
-    deadline = time.monotonic() + 20
-    while compared() < 6 or server.get("/tap")["recorded"] < 6:
-        assert time.monotonic() < deadline, (server.get("/mirror"), server.get("/tap"))
-        time.sleep(0.05)
+    eventually(lambda: compared() >= 6 and server.get("/tap")["recorded"] >= 6)
     assert server.get("/mirror")["different"] is False
     # one recording of all
     with RecordingReader(server.folder / "tap.rec") as recorded:
@@ -175,11 +172,9 @@ def test_reports_have_the_shape_of_one_process(server: Server, connections: list
 def test_lines_of_the_log_name_their_process(server: Server, connections: list[HTTPConnection]) -> None:
     for each in connections:
         call(each, "POST", "/v2/logging", {"log_verbose_level": 0})
-    deadline = time.monotonic() + 20
-    while not (audited := server.folder.joinpath("audit.log").read_text().splitlines()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    assert all(json.loads(line)["role"].startswith("front end") for line in audited)
+    audited = server.folder / "audit.log"
+    eventually(audited.read_text)
+    assert all(json.loads(line)["role"].startswith("front end") for line in audited.read_text().splitlines())
     roles = {line["role"] for line in server.daemon.log}
     assert {"supervisor", "front end 0"} <= roles
 
@@ -213,10 +208,8 @@ def test_the_history_is_that_of_all(server: Server, connections: list[HTTPConnec
     for each in connections:
         infer(each, [1], "named")
         assert call(each, "POST", "/v2/models/absent/infer", {"inputs": []})[0] == 404
-    way, deadline = ("2", "remote", "itself"), time.monotonic() + WAIT_SECS
-    while requests().get(way, 0) - began.get(way, 0) != 6:
-        assert time.monotonic() < deadline, requests()
-        time.sleep(0.1)
+    way = ("2", "remote", "itself")
+    eventually(lambda: requests().get(way, 0) - began.get(way, 0) == 6)
     errors = server.get("/errors")["errors"]
     assert [each["code"] for each in errors[:6]] == ["NOT_FOUND"] * 6
     assert "absent" in errors[0]["error"]
@@ -257,10 +250,7 @@ def test_counters_never_decrease(server: Server, connections: list[HTTPConnectio
     assert list(server.metric(name).values()) == [before]
     os.kill(pid, signal.SIGCONT)
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + WAIT_SECS
-    while server.processes()["front end 0"]["restarts"] != 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(lambda: server.processes()["front end 0"]["restarts"] == 1)
     server.until_ready()
     assert list(server.metric(name).values()) == [before]
     assert server.get("/routes")[0]["requests"] == routed

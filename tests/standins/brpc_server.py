@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from tests.standins.brpc_frames import Received, frame, number, read_frame, text
+from tests.waiting import until
 
 Answering = Callable[[Received], Awaitable[bytes | None]]
 """What a method does: the bytes to send, None for nothing."""
@@ -50,8 +51,7 @@ class BrpcStandinServer:
         finally:
             server.close()
             self.drop()
-            while self.open:
-                await asyncio.sleep(0)
+            await until(lambda: not self.open, pace_secs=0)
 
     def drop(self) -> None:
         """Break every connection."""

@@ -29,6 +29,7 @@ from tests.standins.brpc_frames import Received, number, text
 from tests.standins.brpc_server import BrpcStandinServer, answer_frame
 from tests.standins.grps_contract import GrpsMessage, gtensors
 from tests.standins.oip_http_server import Seen, oip_http_server
+from tests.waiting import until
 
 SUCCESS = 1
 """The number of that status in grps."""
@@ -328,9 +329,7 @@ async def test_a_copy_for_a_mirror_carries_the_trace_but_no_request_id() -> None
     routes = [{"match": {"model": "http"}, "to": "http", "mirror": {"to": "grpc"}}]
     async with servers() as behind, daemon(behind, upstream=options, routes=routes) as addresses:
         assert (await by_http(addresses["http"], "http", SENT)).well
-        async with asyncio.timeout(60):
-            while not behind.arrived("grpc"):
-                await asyncio.sleep(0.05)
+        await until(lambda: behind.arrived("grpc"), 60)
         assert behind.arrived("http") == [CARRIED]
         assert behind.arrived("grpc") == [{**TRACE, "x-tenant": "blue"}]
 

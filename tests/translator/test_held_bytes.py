@@ -3,7 +3,6 @@ bodies and of messages of streams. What exceeds it gets "try again" in the diale
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gzip
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from benchmarks.bridging.requests import request
 from interlingua.protocols.transport.load import Load
 from tests.standins.brpc_frames import request_frame
 from tests.translator.test_overload import Serving, exchanged, serving
+from tests.waiting import until
 
 OTHERS = 1_000_000
 """The bytes of other requests."""
@@ -39,9 +39,7 @@ def others(load: Load) -> Iterator[None]:
 
 async def released(server: Serving) -> None:
     loads = (server.assembly.load, *server.assembly.loads)
-    async with asyncio.timeout(10):
-        while any(load.body_bytes for load in loads):
-            await asyncio.sleep(0.01)
+    await until(lambda: not any(load.body_bytes for load in loads))
 
 
 @pytest.mark.parametrize("dialect", ["oip", "graphpipe"])

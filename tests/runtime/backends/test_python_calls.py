@@ -16,6 +16,7 @@ from interlingua.runtime.repository.catalog import ModelCatalog
 from interlingua.runtime.repository.files import load_model
 from interlingua.schemas import CancelToken, Context, ErrorCode, InferenceError, InferRequest, Tensor
 from tests.runtime.python_models import DECOUPLED, INT32, numbers, python_model, worker
+from tests.waiting import until
 
 TWICE = """
 def execute(self, requests):
@@ -325,9 +326,7 @@ def execute(self, requests):
     )
     for how in (0, 1):
         assert await house.ask("asks", how) == [1]
-        async with asyncio.timeout(5):
-            while not stopped.exists():
-                await asyncio.sleep(0.01)
+        await until(stopped.exists)
         stopped.unlink()
 
 

@@ -30,7 +30,7 @@ from tests.runtime.python_models import (
     request,
     worker,
 )
-from tests.waiting import until
+from tests.waiting import eventually, until
 
 ROOT = Path(__file__).parents[3]
 
@@ -57,9 +57,7 @@ async def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None
     refused = await failure(model, request(0))
     assert refused.code is ErrorCode.UNAVAILABLE
     assert refused.retryable
-    async with asyncio.timeout(10):
-        while not (await model.ready()).ready:
-            await asyncio.sleep(0.01)
+    await until(lambda: model.readiness().ready)
     assert numbers(await model.infer(request(0))) == [worker(model)._process.pid] != [first]
     await model.close()
 
@@ -222,10 +220,8 @@ os._exit(1)
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     number = int(ran.stdout)
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{number}").exists() and "Z" not in Path(f"/proc/{number}/stat").read_text().split()[2]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    state = Path(f"/proc/{number}/stat")
+    eventually(lambda: not state.exists() or "Z" in state.read_text().split()[2])
 
 
 def test_a_model_serves_one_event_loop_after_another(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import textwrap
 import time
@@ -25,6 +24,7 @@ from tests.runtime.python_models import (
     request,
     worker,
 )
+from tests.waiting import until
 
 STRINGS = INT32.replace("TYPE_INT32", "TYPE_STRING")
 
@@ -233,9 +233,7 @@ async def test_processes_of_its_own(tmp_path: Path, how: str) -> None:
     if how == "left behind":
         # they must not keep the connection open
         worker(model)._process.kill()
-        async with asyncio.timeout(5):
-            while instance(model)._workers[0] is not None:
-                await asyncio.sleep(0.01)
+        await until(lambda: instance(model)._workers[0] is None)
     await model.close()
     if how != "left behind":
         assert (tmp_path / "finalized").read_text() == "."

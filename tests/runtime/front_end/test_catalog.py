@@ -31,6 +31,7 @@ from interlingua.schemas import (
 )
 from interlingua.schemas.datatypes import Datatype
 from tests.runtime.onnx_models import node, value, write
+from tests.waiting import until
 
 ARENA_BYTES = 1 << 20
 X = Tensor.from_numpy("x", np.array([1, -2], np.float32))
@@ -278,16 +279,13 @@ async def test_large_messages_are_received_where_the_runtime_process_reads_them(
     await front_end.find("neg").infer(InferRequest("neg", (own,)))
     # they come back when they are released, which the runtime process may do after its answer
     del more, data, request
-    async with asyncio.timeout(20):
-        while not is_shared(front_end.allocate(ARENA_BYTES // 2)):
-            await asyncio.sleep(0.001)
+    await until(lambda: is_shared(front_end.allocate(ARENA_BYTES // 2)))
 
 
 async def test_messages_are_received_without_a_runtime_process(server: Server) -> None:
     await server.hub.close()
     for each in server.front_ends:
-        while each.link.connected:
-            await asyncio.sleep(0.001)
+        await until(lambda each=each: not each.link.connected)
         assert len(each.allocate(1 << 20)) == 1 << 20
     assert len(FrontEndCatalog({}).allocate(1 << 20)) == 1 << 20
 
@@ -317,9 +315,7 @@ async def test_memory_is_unmapped_when_a_process_exits(server: Server, first: st
         # what was received is still readable
         assert response.outputs[0].numpy().shape == (25_000,)
         del data, request, response
-        async with asyncio.timeout(20):
-            while mapped() > before:
-                await asyncio.sleep(0.005)
+        await until(lambda: mapped() <= before)
         await hub.close()
         await front_end.close()
     finally:

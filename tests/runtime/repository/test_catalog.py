@@ -34,6 +34,7 @@ from interlingua.schemas import (
     Tensor,
 )
 from tests.runtime.onnx_models import node, value, write, write_identity
+from tests.waiting import until
 
 X = Tensor.from_numpy("x", np.array([1, 2], np.float32))
 ALL = "version_policy { all { } }"
@@ -81,8 +82,7 @@ def states(status: ModelStatus | None) -> list[tuple[str, ModelState, str]]:
 
 
 async def settled(catalog: ModelCatalog) -> None:
-    while catalog._tasks._running:
-        await asyncio.sleep(0.005)
+    await until(lambda: not catalog._tasks._running)
 
 
 async def test_a_model_is_loaded_and_unloaded(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from interlingua.runtime.repository.files import Repository, find_models, load_m
 from interlingua.runtime.repository.polling import Poller
 from interlingua.schemas import ErrorCode, InferenceError, ModelState
 from tests.runtime.repository.test_catalog import ALL, ask, settled, states, write_broken, write_model
+from tests.waiting import until
 
 
 def polled(*folders: Path, load: Any = "*", others: tuple[Repository, ...] = ()) -> ModelCatalog:
@@ -272,10 +273,8 @@ async def test_whatever_goes_wrong_it_looks_on(
     poller.start()
     async with asyncio.timeout(20):
         write_model(tmp_path, "m", "Neg")
-        while failing:
-            await asyncio.sleep(0.01)
+        await until(lambda: not failing)
         write_model(tmp_path, "new")
-        while "new" not in catalog.models:
-            await asyncio.sleep(0.01)
+        await until(lambda: "new" in catalog.models)
     assert "repository poll failed" in caplog.text
     await close(catalog, poller)

@@ -36,6 +36,7 @@ from interlingua.schemas import (
 from interlingua.schemas.datatypes import Datatype
 from tests.runtime.ring.conftest import ARENA_BYTES, Link, Model
 from tests.strategies import tensors
+from tests.waiting import until
 
 
 def of(size: int, value: int = 7) -> Tensor:
@@ -264,8 +265,7 @@ async def test_memory_of_requests_and_answers_without_a_reader_comes_back(link: 
     late = asyncio.create_task(link.client.infer(request(of(1 << 20)), "model"))
     await asyncio.wait_for(began.wait(), 5)
     done.set()
-    while not link.server._channel.arena.used_bytes:
-        await asyncio.sleep(0)
+    await until(lambda: link.server._channel.arena.used_bytes, pace_secs=0)
     late.cancel()
     await asyncio.wait((unread, late))
     assert unread.cancelled()
@@ -282,8 +282,7 @@ async def test_memory_of_requests_and_answers_without_a_reader_comes_back(link: 
     link.models["model"].received.clear()
     async with asyncio.timeout(5):
         for arena in (link.client._channel.arena, link.server._channel.arena):
-            while arena.allocate(ARENA_BYTES) is None:
-                await asyncio.sleep(0.001)
+            await until(lambda arena=arena: arena.allocate(ARENA_BYTES) is not None)
 
 
 async def test_a_cancelled_caller_cancels_the_request(link: Link) -> None:
@@ -395,9 +394,7 @@ async def test_calls_by_name(link: Link) -> None:
 async def test_notices(link: Link) -> None:
     link.server.notify(pickle.dumps({"models": ["a"]}))
     link.server.notify(pickle.dumps("x" * 10_000))
-    async with asyncio.timeout(5):
-        while len(link.notices) < 2:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(link.notices) >= 2)
     assert link.notices == [{"models": ["a"]}, "x" * 10_000]
 
 
@@ -487,9 +484,7 @@ async def test_memory_of_large_tensors_goes_back_when_they_are_gone(monkeypatch:
     response = await client.infer(request(of(size)), "model")
     assert held() >= before + size
     del response
-    async with asyncio.timeout(20):
-        while held() > before + size // 8:
-            await asyncio.sleep(0.01)
+    await until(lambda: held() <= before + size // 8)
     await server.close()
     client.close()
     os.close(written)

@@ -10,6 +10,7 @@ from interlingua.runtime.models.model import LocalModel
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest
 from tests.runtime.python_models import loaded, numbers, request, worker
 from tests.runtime.scheduling.models import refusal, requested, settled
+from tests.waiting import until
 
 CONFIG = """
 max_batch_size: 8
@@ -36,8 +37,7 @@ def one(number: int, **more: Any) -> InferRequest:
 async def busy(model: LocalModel) -> asyncio.Task[object]:
     """A run that takes 0.3 s, under way."""
     (task,) = requested(model, one(99))
-    while not worker(model).running:
-        await asyncio.sleep(0.005)
+    await until(lambda: worker(model).running)
     return task
 
 

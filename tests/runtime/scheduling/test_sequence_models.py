@@ -19,6 +19,7 @@ from interlingua.schemas import Datatype, InferenceError, InferRequest, Requeste
 from interlingua.schemas.messages import Sequence
 from tests.runtime.onnx_models import node, value, write
 from tests.runtime.python_models import python_model
+from tests.waiting import until
 
 SUM = """
 max_batch_size: 4
@@ -351,9 +352,7 @@ async def test_the_sequences_of_a_process_end_with_it(tmp_path: Path) -> None:
     await asyncio.gather(python_reported(model, 1, 1, "s"), python_reported(model, 2, 1, "s"))
     with pytest.raises(InferenceError, match="exit code 1"):
         await python_reported(model, 1, 66)
-    async with asyncio.timeout(20):
-        while not model.readiness().ready:
-            await asyncio.sleep(0.05)
+    await until(lambda: model.readiness().ready)
     # whatever the new process would answer, it would not be the sum
     with pytest.raises(InferenceError, match="must specify the START flag"):
         await python_reported(model, 2, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from interlingua.runtime.upstream.pool import Discovery, HostName, Listing, Memb
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, Operation, Sequence
 from tests.runtime.upstream.test_upstream_pool import CALLS
+from tests.waiting import until
 
 FORMS = {
     "a list": "- a:1\n- {url: 'b:1', weight: 2.5, zone: west}\n",
@@ -164,10 +164,7 @@ class World:
         return answer.decode()
 
     async def until(self, *urls: str) -> None:
-        deadline = time.monotonic() + 20
-        while sorted(member.url for member in self.pool.members) != sorted(urls):
-            assert time.monotonic() < deadline, [member.url for member in self.pool.members]
-            await asyncio.sleep(0.005)
+        await until(lambda: sorted(member.url for member in self.pool.members) == sorted(urls))
 
 
 @asynccontextmanager
@@ -199,10 +196,7 @@ async def test_weights_and_zones_change_without_another_connection(tmp_path: Pat
         await made.ask()
         before = list(made.pool.members)
         made.write("[{url: 'a:1', weight: 3, zone: west}, 'b:1']")
-        deadline = time.monotonic() + 20
-        while before[0].weight != 3:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.005)
+        await until(lambda: before[0].weight == 3)
         assert made.pool.members == before and before[0].zone == "west"
         for server in made.made:
             server.executed = 0

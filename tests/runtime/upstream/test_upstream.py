@@ -29,6 +29,7 @@ from interlingua.schemas import (
     TensorSpec,
 )
 from interlingua.schemas.oip import MESSAGES
+from tests.waiting import until
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "oip" / "triton_http.json"
 EXCHANGES = {exchange["name"]: exchange for exchange in orjson.loads(GOLDEN.read_bytes())}
@@ -357,8 +358,7 @@ async def test_a_caller_that_goes_away_is_counted_as_cancelled() -> None:
     client = Slow(simple=(200, described([1, 16])))
     target = model(client)
     waiting = asyncio.ensure_future(target.infer(InferRequest("ours", INPUTS)))
-    while "/v2/models/simple/infer" not in client.asked:
-        await asyncio.sleep(0)
+    await until(lambda: "/v2/models/simple/infer" in client.asked)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting

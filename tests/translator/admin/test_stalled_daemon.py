@@ -21,6 +21,7 @@ from interlingua.translator.admin.listener import AdminListener
 from interlingua.translator.assembly import assemble
 from tests.protocols.transport.peers import LOOPBACK
 from tests.translator.admin.test_listener import config
+from tests.waiting import until
 
 STALLED_AFTER_SECS = 0.3
 BLOCK_SECS = 0.8
@@ -56,8 +57,7 @@ class Poller:
     async def more(self) -> None:
         """Wait for an answer to a request that is sent from now on."""
         count = len(self.answers) + 2
-        while len(self.answers) < count:
-            await asyncio.sleep(INTERVAL_SECS)
+        await until(lambda: len(self.answers) >= count, pace_secs=INTERVAL_SECS)
 
     async def stop(self) -> list[Answer]:
         self._stopped.set()

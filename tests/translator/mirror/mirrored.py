@@ -15,6 +15,7 @@ from interlingua.translator.config.mirror import MirrorOptions
 from interlingua.translator.mirror import Mirror
 from interlingua.translator.mirror.judge import LocalJudge
 from interlingua.translator.serving.observation import Observed
+from tests.waiting import until
 
 _NUMBERS = itertools.count(1)
 
@@ -87,6 +88,4 @@ def answered(
 async def settled(mirror: Mirror) -> None:
     """Wait until nothing is held."""
     await asyncio.sleep(0)
-    async with asyncio.timeout(10):
-        while mirror.report.held:
-            await asyncio.sleep(0.001)
+    await until(lambda: not mirror.report.held)

@@ -57,6 +57,7 @@ from tests.protocols.transport.h2.peer import (
 )
 from tests.standins.brpc_frames import request_frame
 from tests.translator.serving.test_request_metrics import Echo, pipeline
+from tests.waiting import eventually, until
 
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
 IDENTITY = {"backend": "identity", "signature": {"inputs": TENSORS, "outputs": TENSORS}}
@@ -111,9 +112,8 @@ class Recorded:
 
     async def new(self, count: int = 1) -> list[dict[str, Any]]:
         """The records since the last call, at least ``count``."""
-        async with asyncio.timeout(20):
-            while len(lines := self.path.read_bytes().splitlines()) < self._seen + count:
-                await asyncio.sleep(0.005)
+        await until(lambda: self.path.read_bytes().count(b"\n") >= self._seen + count)
+        lines = self.path.read_bytes().splitlines()
         found = [orjson.loads(line) for line in lines[self._seen :]]
         self._seen = len(lines)
         return found
@@ -229,14 +229,10 @@ async def test_one_record_of_a_client_that_leaves(
     async with running(tmp_path / "access.log", models={"near": IDENTITY}, default_model="near") as near:
         monkeypatch.setattr(type(near.assembly.service.router.models["near"]), "infer", never)
         asking = asyncio.create_task(near.infer(LEAVING[transport], transport, "near"))
-        async with asyncio.timeout(20):
-            while not near.assembly.load.requests:
-                await asyncio.sleep(0.005)
+        await until(lambda: near.assembly.load.requests)
         asking.cancel()
         (record,) = await near.new()
-        async with asyncio.timeout(20):
-            while near.assembly.load.requests:
-                await asyncio.sleep(0.005)
+        await until(lambda: not near.assembly.load.requests)
         assert near.assembly.service.access.recorded == 1
     assert (record["code"], record["level"], record.get("status")) == ("CANCELLED", "info", None)
 
@@ -299,9 +295,7 @@ async def test_the_time_of_an_answer_that_is_read_late(tmp_path: Path) -> None:
         for reads in (True, False):
             reader, writer = await asyncio.open_connection(address.host, address.port)
             writer.write(request + form + body)
-            async with asyncio.timeout(20):
-                while log.recorded < (1 if reads else 2):
-                    await asyncio.sleep(0.005)
+            await until(lambda count=1 if reads else 2: log.recorded >= count)
             await asyncio.sleep(LATE_SECS)
             if reads:
                 async with asyncio.timeout(20):
@@ -336,9 +330,7 @@ async def test_an_answer_over_http2_that_is_never_read(transport: str, end: str,
         log, address = near.assembly.service.access, near.addresses["http" if transport == "h2" else "grpc"]
         _, writer = await asyncio.open_connection(address.host, address.port)
         writer.write(START + begin + b"".join(pieces) + frame(DATA, END_STREAM, 1))
-        async with asyncio.timeout(20):
-            while not log.recorded:
-                await asyncio.sleep(0.005)
+        await until(lambda: log.recorded)
         await asyncio.sleep(LATE_SECS)
         assert not near.path.read_bytes()
         if end == "reset":
@@ -675,9 +667,7 @@ def test_a_renamed_file_gets_no_more_lines(tmp_path: Path) -> None:
     )
     log = assemble(config, load_local(config)).service.access
     record(log)
-    deadline = time.monotonic() + 20
-    while not path.read_bytes() and time.monotonic() < deadline:
-        time.sleep(0.005)
+    eventually(path.read_bytes)
     path.rename(tmp_path / "old")
     record(log)
     log.close()

@@ -12,17 +12,18 @@ from interlingua.protocols.transport.grpc.unary_call import UnaryCall
 from interlingua.protocols.transport.http.connection import HttpConnection
 from tests.translator.serving import test_fast_path as over_http
 from tests.translator.serving import test_fast_path_grpc as over_grpc
+from tests.waiting import until
 
 
 async def _settled(here: Any, count: int) -> None:
     """Wait until ``count`` requests are counted, and nothing runs."""
-    async with asyncio.timeout(20):
-        while True:
-            counts = here.counts
-            if sum(counts["ended"].values()) == count and not any(counts["in flight"]):
-                break
-            await asyncio.sleep(0.01)
-    assert counts["server"][1] == 0
+
+    def ended() -> bool:
+        counts = here.counts
+        return sum(counts["ended"].values()) == count and not any(counts["in flight"])
+
+    await until(ended)
+    assert here.counts["server"][1] == 0
 
 
 async def test_a_call_that_is_reset_as_it_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:

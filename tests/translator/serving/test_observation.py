@@ -49,6 +49,7 @@ from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.router import Router
 from tests.runtime.python_models import ECHO, loaded
 from tests.streaming_models import Repeat
+from tests.waiting import until
 
 OIP = DIALECTS["oip"].bindings["http"]
 
@@ -158,8 +159,7 @@ async def test_an_answer_that_cannot_be_written() -> None:
 async def test_a_caller_that_goes_away() -> None:
     looker = Looker()
     waiting = asyncio.create_task(ask(serving(Echo(secs=60), looker), request(1)))
-    while not looker.asked:
-        await asyncio.sleep(0)
+    await until(lambda: looker.asked)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting

@@ -20,6 +20,7 @@ from interlingua.translator.takeover import messages
 from interlingua.translator.takeover.handover_socket import HandoverSocket, open_handover_socket
 from interlingua.translator.takeover.messages import TakeoverError
 from interlingua.translator.takeover.predecessor import Predecessor
+from tests.waiting import until
 
 
 @dataclass
@@ -103,15 +104,11 @@ async def test_one_at_a_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
             await here.successor()
         assert not here.sockets[0].removes, "its file is for the successor"
         close(first)
-        async with asyncio.timeout(10):
-            while "hand-over failed" not in caplog.text:
-                await asyncio.sleep(0.01)
+        await until(lambda: "hand-over failed" in caplog.text)
         assert here.sockets[0].removes and not here.taken
         second = await here.successor()
         releasing = asyncio.create_task(second.release())
-        async with asyncio.timeout(10):
-            while not here.taken:
-                await asyncio.sleep(0.01)
+        await until(lambda: here.taken)
         here.handover.release()
         await asyncio.wait_for(releasing, 10)
         assert "took over" in caplog.text

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from interlingua.translator.workers.control import ControlChannel, ControlLostError
+from tests.waiting import until
 
 
 class Ends:
@@ -27,9 +28,7 @@ class Ends:
             reply((kind, value))
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(5):
-            while len(self.received) < count:
-                await asyncio.sleep(0.001)
+        await until(lambda: len(self.received) >= count)
 
 
 async def test_messages_of_any_size_arrive_in_order() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from interlingua.translator.workers.forks import ForkServer
 from interlingua.translator.workers.process import Process
+from tests.waiting import until
 
 SECS = 60
 
@@ -25,9 +26,7 @@ class Started(Process):
         super().__init__(forks, "front_end", name, lambda *_: None, self.reasons.append)
 
     async def started(self) -> int:
-        async with asyncio.timeout(SECS):
-            while not self.pid:
-                await asyncio.sleep(0.005)
+        await until(lambda: self.pid, SECS)
         return self.pid
 
     async def ended(self) -> str:
@@ -54,11 +53,8 @@ async def test_processes_have_names_and_one_thread_and_share_nothing(forks: Fork
     assert stat(int(parent))["Name"] == "fork server"
     # a fork copies one thread: the others would leave their locks behind
     assert stat(int(parent))["Threads"] == "1"
-    names: set[str] = set()
-    async with asyncio.timeout(SECS):
-        while names != {"front end 0", "front end 1", "front end 2"}:
-            names = {stat(pid)["Name"] for pid in pids}
-            await asyncio.sleep(0.005)
+    names = {"front end 0", "front end 1", "front end 2"}
+    await until(lambda: {stat(pid)["Name"] for pid in pids} == names, SECS)
     one, *others = many
     # no other process has a copy of its control socket
     one.control.send("stop", 0)

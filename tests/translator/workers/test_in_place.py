@@ -52,6 +52,7 @@ from interlingua.translator.fidelity.parties import callers
 from interlingua.translator.listening import server_of
 from tests.protocols.transport.h2.peer import DATA, frame, head, message, settings
 from tests.runtime.onnx_models import node, value, write
+from tests.waiting import until
 
 ARENA_BYTES = 32 << 20
 SHAPE = (-1, -1)
@@ -122,9 +123,7 @@ class Front(Site):
     async def is_free(self) -> bool:
         """Whether all memory comes back."""
         for arena in self.arenas:
-            async with asyncio.timeout(20):
-                while arena.allocate(ARENA_BYTES) is None:
-                    await asyncio.sleep(0.005)
+            await until(lambda arena=arena: arena.allocate(ARENA_BYTES) is not None)
         return True
 
 

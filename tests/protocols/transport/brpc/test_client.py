@@ -23,6 +23,7 @@ from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.brpc.test_server import serving
 from tests.standins.brpc_frames import SERVICE, Received
 from tests.standins.brpc_server import BrpcStandinServer, answer_frame
+from tests.waiting import until
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "grps" / "brpc"
 
@@ -227,8 +228,7 @@ async def test_a_retired_connection_still_answers_who_waits_on_it() -> None:
         await client.send(request("Echo"))
         release.set()
         assert bytes((await waiting).message) == b"late"
-        while len(server.open) > 1:
-            await asyncio.sleep(0.005)
+        await until(lambda: len(server.open) <= 1)
 
 
 async def test_a_late_reply_is_thrown_away() -> None:
@@ -243,8 +243,7 @@ async def test_a_late_reply_is_thrown_away() -> None:
     methods = {"Predict": later, "After": after}
     async with BrpcStandinServer(methods).running() as server, Client(server) as client:
         cancelled = asyncio.ensure_future(client.send(request()))
-        while not late:
-            await asyncio.sleep(0)
+        await until(lambda: late, pace_secs=0)
         cancelled.cancel()
         await asyncio.wait([cancelled])
         assert bytes((await client.send(request("After"))).message) == b"own"
@@ -255,8 +254,7 @@ async def test_a_connection_that_breaks_is_made_again() -> None:
     methods = {"Predict": never, "Echo": echo}
     async with BrpcStandinServer(methods).running() as server, Client(server) as client:
         waiting = [asyncio.ensure_future(failure(client)) for _ in range(5)]
-        while len(server.received) < 5:
-            await asyncio.sleep(0)
+        await until(lambda: len(server.received) >= 5, pace_secs=0)
         server.drop()
         for error in await asyncio.gather(*waiting):
             assert error.code is ErrorCode.UNAVAILABLE
@@ -350,8 +348,8 @@ def test_whatever_a_server_sends(data: bytes, closes: bool) -> None:
         server = answering(data)
         async with server.running(), Client(server) as client:
             asked = asyncio.ensure_future(client.send(request(secs=0.05)))
-            while not (server.received or asked.done()):  # a busy machine may not send it in time
-                await asyncio.sleep(0)
+            # a busy machine may not send it in time
+            await until(lambda: server.received or asked.done(), pace_secs=0)
             if closes:
                 await asyncio.sleep(0.005)
                 server.drop()
@@ -368,8 +366,7 @@ async def test_closing_fails_what_waits() -> None:
     async with BrpcStandinServer({"Predict": never}).running() as server:
         async with Client(server) as client:
             waiting = asyncio.ensure_future(failure(client))
-            while not server.received:
-                await asyncio.sleep(0)
+            await until(lambda: server.received, pace_secs=0)
         assert (await waiting).code is ErrorCode.UNAVAILABLE
 
 

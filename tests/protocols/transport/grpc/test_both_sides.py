@@ -22,6 +22,7 @@ from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
 from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho
+from tests.waiting import until
 
 MIB = 1 << 20
 CALL, WAIT, RAISE, STREAM = (f"/test.Echo/{name}" for name in ("Call", "Wait", "Raise", "Stream"))
@@ -292,9 +293,7 @@ class TestStopping(OnEachEngine):
         await server.start()
         async with plain(server) as channel:
             calls = [channel.unary_unary(WAIT)(b"x") for _ in range(2)]
-            async with asyncio.timeout(10):
-                while len(handler.served) < 2:
-                    await asyncio.sleep(0.01)
+            await until(lambda: len(handler.served) >= 2)
             assert await server.stop(0.1) == 2
             for call in calls:
                 assert await call.code() is grpc.StatusCode.UNAVAILABLE

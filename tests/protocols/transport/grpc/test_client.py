@@ -56,6 +56,7 @@ from tests.protocols.transport.h2.peer import (
     window_update,
 )
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho
+from tests.waiting import until
 
 MIB = 1 << 20
 CALL, WAIT, STREAM = (f"/test.Echo/{name}" for name in ("Call", "Wait", "Stream"))
@@ -669,9 +670,7 @@ class TestStreamedRequests:
         async with scripted(script) as server, client(server.address) as sender:
             answers = sender.stream(request(method=STREAM))
             assert len((await anext(answers)).message) == MIB - 5
-            async with asyncio.timeout(60):
-                while sent < 64 * MIB:
-                    await asyncio.sleep(0.01)
+            await until(lambda: sent >= 64 * MIB, 60)
             (connection,) = sender._connections
             # the server ignores the window: its stream is reset, the connection goes on
             assert connection.usable

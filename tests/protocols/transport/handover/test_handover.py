@@ -161,9 +161,7 @@ async def test_a_process_that_exits_loses_its_connections_alone(front: Front) ->
     reader, writer = await front.open()
     writer.write(b"exit\n")
     assert await reader.read() == b""
-    async with asyncio.timeout(10):
-        while all(each.popen.poll() is None for each in front.processes):
-            await asyncio.sleep(0.01)
+    await until(lambda: any(each.popen.poll() is not None for each in front.processes))
     dead = next(each for each in front.processes if each.popen.poll() is not None)
     # still among the receivers: its socket refuses at once, the other takes all
     served = await asked(front, 20)

@@ -16,6 +16,7 @@ from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import HttpAnswer
 from tests.protocols.transport.peers import HttpEcho, RawHttp, post, serving, stalling
+from tests.waiting import until
 
 MIB = 1 << 20
 WAITING = post("/wait")
@@ -34,9 +35,7 @@ def reset(peer: RawHttp) -> None:
 
 
 async def until_idle(server: HttpServer) -> None:
-    async with asyncio.timeout(10):
-        while server.at_work:
-            await asyncio.sleep(0.01)
+    await until(lambda: not server.at_work)
 
 
 class TestManyAtOnce:
@@ -123,8 +122,7 @@ class TestManyAtOnce:
             RawHttp.to(server.address) as one,
         ):
             await many.send(get("/") * 1500)
-            while not handler.served:
-                await asyncio.sleep(0)
+            await until(lambda: handler.served)
             assert (await one.post("/one")).status == 200
             assert len(handler.served) < 1500
 

@@ -17,6 +17,7 @@ from interlingua.protocols.transport.http.engine import Settings
 from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from tests.protocols.transport.peers import HttpEcho, post
+from tests.waiting import until
 
 
 class Wire(asyncio.Transport):
@@ -88,15 +89,13 @@ async def converse(
     connection, wire = HttpConnection(limits, connections), Wire()
     connection.connection_made(wire)
     for place, piece in enumerate(pieces):
-        while not (wire.reading or wire.closed):
-            await asyncio.sleep(0)
+        await until(lambda: wire.reading or wire.closed, pace_secs=0)
         if wire.closed:
             break
         connection.data_received(piece)
         for _ in range(rests[place % len(rests)]):
             await asyncio.sleep(0)
-    while connections.in_flight != others:
-        await asyncio.sleep(0)
+    await until(lambda: connections.in_flight == others, pace_secs=0)
     await asyncio.sleep(0)  # the end of the turn
     closed = wire.closed
     wire.close()

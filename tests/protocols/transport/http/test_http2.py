@@ -482,6 +482,16 @@ class Taking(HttpEcho):
                 return HttpAnswer(200, (), (b"%d" % self.taken,))
 
 
+async def taken(handler: Taking, answer: asyncio.Task[Any]) -> None:
+    """Wait for the answer of a handler that takes the rest of its body."""
+
+    def done() -> bool:
+        handler.release.set()
+        return answer.done()
+
+    await until(done, pace_secs=0)
+
+
 async def test_credit_is_for_what_the_handler_has_taken() -> None:
     handler, size = Taking(), 4 * STREAM_WINDOW
     async with connected(handler) as (peer, _):
@@ -499,9 +509,7 @@ async def test_credit_is_for_what_the_handler_has_taken() -> None:
             handler.release.set()
             await asyncio.sleep(0)
         answer = asyncio.create_task(peer.answer())
-        while not answer.done():
-            handler.release.set()
-            await asyncio.sleep(0)
+        await taken(handler, answer)
         assert (await answer).body == b"%d" % size
 
 
@@ -515,7 +523,5 @@ async def test_a_body_that_is_served_while_it_arrives_has_a_rate(rate: int, stat
             await peer.send(frame(DATA, END_STREAM if sent == size // 8 * 7 else 0, 1, bytes(size // 8)))
             handler.release.set()
             await asyncio.wait((answer,), timeout=0.1)
-        while not answer.done():
-            handler.release.set()
-            await asyncio.sleep(0.01)
+        await taken(handler, answer)
         assert (await answer).head[":status"] == status

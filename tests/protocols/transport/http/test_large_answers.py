@@ -10,6 +10,7 @@ from interlingua.protocols.transport.http.native import NativeEngine
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.wire import HttpAnswer
 from tests.protocols.transport.peers import LOOPBACK, HttpEcho, post
+from tests.waiting import until
 
 MIB = 1 << 20
 
@@ -28,9 +29,8 @@ async def test_a_large_answer_is_written_in_slices(engine: str) -> None:
             await loop.sock_connect(client, (address.host, address.port))
             await loop.sock_sendall(client, post("/large"))
             async with asyncio.timeout(20):
-                while not (buffered := _buffered(server)):
-                    await asyncio.sleep(0.01)
-                assert buffered <= 4 * MIB
+                await until(lambda: _buffered(server))
+                assert _buffered(server) <= 4 * MIB
                 received = bytearray()
                 while len(received) - received.find(b"\r\n\r\n") < len(body) + 4:
                     received += await loop.sock_recv(client, MIB)

@@ -20,6 +20,7 @@ from interlingua.protocols.wire import HttpAnswer
 from interlingua.schemas import ErrorCode
 from tests.protocols.transport import peers
 from tests.protocols.transport.peers import LOOPBACK, HttpEcho, RawHttp, Reply, post, serving, stalling
+from tests.waiting import until
 
 MIB = 1 << 20
 
@@ -262,9 +263,7 @@ class TestLimits:
             peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
             await peer.send(post("/"))
             await soon(handler.entered)
-            async with asyncio.timeout(10):
-                while server.at_work:
-                    await asyncio.sleep(0.02)
+            await until(lambda: not server.at_work)
 
 
 class TestConnections:
@@ -289,8 +288,7 @@ class TestConnections:
             for number, peer in enumerate(peers):
                 await peer.send(post("/wait", b"%d" % number))
             async with asyncio.timeout(20):
-                while len(handler.served) < len(peers):
-                    await asyncio.sleep(0.01)
+                await until(lambda: len(handler.served) >= len(peers))
                 handler.release.set()
                 for number, peer in enumerate(peers):
                     assert (await peer.reply()).body == b"%d" % number
@@ -382,8 +380,7 @@ class TestConnections:
         async with serving(handler) as server:
             async with RawHttp.to(server.address) as peer:
                 await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
-                while not handler.heads:
-                    await asyncio.sleep(0.01)
+                await until(lambda: handler.heads)
             await soon(handler.cancelled)
         assert not handler.served
         assert not caplog.records
@@ -582,8 +579,7 @@ class TestStopping:
         await server.start()
         async with RawHttp.to(server.address) as peer:
             await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab")
-            while not handler.heads:
-                await asyncio.sleep(0.01)
+            await until(lambda: handler.heads)
             stopping = asyncio.create_task(server.stop(10))
             await asyncio.sleep(0.05)
             await peer.send(b"cd")
@@ -597,8 +593,7 @@ class TestStopping:
         async with RawHttp.to(server.address) as first, RawHttp.to(server.address) as second:
             for peer in (first, second):
                 await peer.send(post("/wait"))
-            while len(handler.served) < 2:
-                await asyncio.sleep(0.01)
+            await until(lambda: len(handler.served) >= 2)
             assert await server.stop(0.1) == 2
             assert await first.ended()
             assert await second.ended()
