@@ -135,9 +135,10 @@ async def _outcome(address: Address, case: Case, piece: int) -> Outcome:
     requests: list[str] = []
     sentinel = get(line=f"GET {SENTINEL} HTTP/1.1")
     later = case.later + sentinel
-    silence = asyncio.get_running_loop().call_later(_SILENT_SECS, writer.write_eof)
+    silence: asyncio.TimerHandle | None = None
     try:
         await send(writer, case.sent if case.later else case.sent + sentinel, piece)
+        silence = asyncio.get_running_loop().call_later(_SILENT_SECS, writer.write_eof)
         async with asyncio.timeout(_ANSWER_SECS):
             while (answer := await _answer(reader, case.bodiless)) is not None:
                 status, shown = answer
@@ -150,7 +151,8 @@ async def _outcome(address: Address, case: Case, piece: int) -> Outcome:
     except ConnectionError:
         pass  # the end of a connection may reset it
     finally:
-        silence.cancel()
+        if silence is not None:
+            silence.cancel()
         writer.close()
     return Outcome(tuple(statuses), tuple(requests))
 
