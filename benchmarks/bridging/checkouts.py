@@ -14,20 +14,25 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks import processes
-from benchmarks.bridging.servers import Servers, bridge
+from benchmarks.bridging.servers import Servers, bridge, serving
 from benchmarks.bridging.table import ROWS, Row
 from benchmarks.bridging.traffic import Traffic
 
 
 def compare(row: Row, there: Path, turns: int, folder: Path) -> tuple[float, float, float]:
     """The CPU microseconds of a request there and here, medians, and the median ratio of a turn."""
-    _, dialect, transport = row.server.split()
+    kind, *target = row.server.split()
     here = processes.ROOT
     with ExitStack() as running:
         folder.mkdir()
-        upstream = Servers(folder, running)["serving"]
-        assert upstream is not None
-        config, daemons = bridge(upstream.addresses[transport], dialect, transport), []
+        if kind == "serving":
+            config = serving(folder)
+        else:
+            dialect, transport = target
+            upstream = Servers(folder, running)["serving"]
+            assert upstream is not None
+            config = bridge(upstream.addresses[transport], dialect, transport)
+        daemons = []
         for place, root in enumerate((there, here)):
             (folder / str(place)).mkdir()
             processes.ROOT = root
@@ -49,7 +54,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=12, help="default: 12")
     parser.add_argument("--only", nargs="+", default=["64 B"], metavar="ROW", help="rows with these texts")
     arguments = parser.parse_args()
-    rows = [row for row in ROWS if row.server.startswith("bridge")]
+    rows = [row for row in ROWS if row.server.startswith(("bridge", "serving"))]
     with tempfile.TemporaryDirectory() as place:
         for number, row in enumerate(rows):
             if any(each.lower() in row.title.lower() for each in arguments.only):

@@ -54,7 +54,8 @@ def write_tiny(folder: Path, backend: str) -> None:
         (version / "model.py").write_text(code)
 
 
-def _serving(folder: Path) -> dict[str, Any]:
+def serving(folder: Path) -> dict[str, Any]:
+    """A daemon with the built-in identity, the identity as an ONNX file and digits."""
     write_tiny(folder / "models", "onnxruntime")
     return {
         "server": CONFIG["server"],
@@ -111,7 +112,7 @@ class Servers:
             engine = "library" if kind == "library" else "native"
             return processes.daemon(folder, bridge(self._address(transport), dialect, transport, engine))
         one: Callable[[Path], AbstractContextManager[Server] | None] = {
-            "serving": lambda folder: processes.daemon(folder, _serving(folder)),
+            "serving": lambda folder: processes.daemon(folder, serving(folder)),
             "tritonclient": lambda _: processes.relay("tritonclient_bridge", "http", self._address("grpc")),
             "nginx": self._nginx,
             "Triton": _triton,

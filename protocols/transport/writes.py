@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
 from weakref import WeakKeyDictionary
 
 from interlingua.protocols.wire import Buffer
@@ -30,6 +31,9 @@ _FLUSHED_BYTES = 1 << 19
 
 _MOST_HELD = 16
 """After so many answers in one turn of the event loop they leave, so that none waits long for the others."""
+
+_MOST_SECS = 0.0005
+"""After so long too: models that answer at once run in that turn."""
 
 
 def write_pieces(transport: asyncio.WriteTransport, pieces: Sequence[Buffer], size: int) -> None:
@@ -127,14 +131,16 @@ class Flushes:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._held: list[Callable[[], None]] = []
+        self._since = 0.0
 
     def add(self, flush: Callable[[], None]) -> None:
         """Call ``flush``, which does not raise, at the end of the turn."""
-        held = self._held
+        held, now = self._held, monotonic()
         if not held:
             self._loop.call_soon(self._run)
+            self._since = now
         held.append(flush)
-        if len(held) >= _MOST_HELD:
+        if len(held) >= _MOST_HELD or now - self._since >= _MOST_SECS:
             self._run()
 
     def _run(self) -> None:

@@ -257,7 +257,8 @@ class HttpConnection(BodyReceiver):
         self._call = None
         connections, writer, parts = self._connections, self._writer, cast("Sequence[Buffer]", answer.parts)
         keep_alive = not (connections.stopping or (self._half_closed and not self._reader.pending))
-        hold = keep_alive and len(connections.in_flight) > 1
+        # not by those in flight: a request that is answered in this callback never is
+        hold = keep_alive and len(connections.open) > 1
         try:
             writer.whole(answer, parts, 1, keep_alive=keep_alive, bodiless=False, hold=hold)
             if writer.paused:  # the task waits until the client has read most of it

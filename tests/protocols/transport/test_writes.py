@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from interlingua.protocols.transport import writes
 from interlingua.protocols.transport.writes import WriteBatch, flushes_of, write_pieces
 from tests.e2e.daemon import ROOT
 
@@ -97,3 +98,20 @@ async def test_connections_flush_together_at_the_end_of_a_turn_or_once_they_are_
     assert 3 < len(flushed) < 103
     await asyncio.sleep(0)
     assert flushed == [0, 1, 2, *range(100)]
+
+
+async def test_connections_flush_together_once_the_first_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 5.0
+    monkeypatch.setattr(writes, "monotonic", lambda: now)
+    flushes, flushed = flushes_of(asyncio.get_running_loop()), list[int]()
+    flushes.add(partial(flushed.append, 0))
+    now += 0.0001
+    flushes.add(partial(flushed.append, 1))
+    assert not flushed
+    now += 0.001
+    flushes.add(partial(flushed.append, 2))
+    assert flushed == [0, 1, 2]
+    flushes.add(partial(flushed.append, 3))
+    assert len(flushed) == 3
+    await asyncio.sleep(0)
+    assert flushed == [0, 1, 2, 3]

@@ -2,17 +2,21 @@
 
 import pytest
 
+from interlingua.runtime.models import validation
 from interlingua.runtime.models.validation import RequestCheck
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
+    InferHeads,
     InferRequest,
+    Leeway,
     RequestedOutput,
     Sequence,
     SharedMemoryRef,
     Signature,
     Tensor,
+    TensorHead,
     TensorSpec,
 )
 
@@ -175,3 +179,45 @@ def test_a_model_without_sequences_ignores_them() -> None:
     assert check(ADD_SUB, *pair((4,), (4,)), sequence=Sequence(7, start=True)) == check(
         ADD_SUB, *pair((4,), (4,))
     )
+
+
+def test_what_has_passed_lets_nothing_else_pass() -> None:
+    checks = RequestCheck("m", BATCHED)
+
+    def passes(*inputs: Tensor) -> bool:
+        try:
+            return bool(checks.check(InferRequest("m", inputs)))
+        except InferenceError:
+            return False
+
+    for _ in range(2):
+        assert passes(*pair((2, 16), (2, 16), INT32))
+        assert not passes(*pair((2, 16), (2, 16), FP32))
+        assert not passes(*pair((2, 16), (1, 16), INT32))
+        assert not passes(*pair((2, 16), (2, 16), INT32), tensor("INPUT1", INT32, (2, 16)))
+        assert not passes(pair((2, 16), (2, 16), INT32)[0])
+        assert not passes(*pair((9, 16), (9, 16), INT32))
+        assert not passes(tensor("INPUT0", INT32, (2, 16)), tensor("INPUT1", FP32, (2, 16)))
+    alone = RequestCheck("m", SCALAR)
+    for datatype, expected in ((FP32, True), (INT32, False)) * 2:
+        request = InferRequest("m", (tensor("S", datatype, ()),))
+        assert (
+            alone.passes(
+                InferHeads(
+                    tuple(TensorHead(each.name, each.datatype, each.shape) for each in request.inputs), ()
+                )
+            )
+            is expected
+        )
+
+
+def test_what_has_passed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "_MOST_PASSED", 3)
+    signature = Signature((TensorSpec("x", FP32, (-1,)),), (TensorSpec("y", FP32, (-1,)),))
+    checks = RequestCheck("m", signature, Leeway(names=True))
+    for length in range(20):
+        checks.check(InferRequest("m", (tensor("x", FP32, (length,)),)))
+        assert len(checks._passed) <= 3
+    checks._passed.clear()
+    checks.check(InferRequest("m", (tensor("n" * 100_000),)))
+    assert not checks._passed, "a name of the caller's own"

@@ -278,6 +278,29 @@ async def test_a_model_that_is_replaced(inline: list[Any]) -> None:
     assert inline[-1] is not None
 
 
+async def test_connections_that_ask_at_once(inline: list[Any]) -> None:
+    """Their answers leave together, before the listener closes as well."""
+    async with daemon() as here:
+        host, port = here.writer.get_extra_info("peername")
+        callers = [await asyncio.open_connection(host, port) for _ in range(40)]
+        for turn in range(WARM + 4):
+            bodies = [b'{"instances":[[%d,2.5,3.5]]}' % (100 * turn + place) for place in range(40)]
+            for (_, writer), body in zip(callers, bodies, strict=True):
+                writer.write(request(body))
+            for (reader, _), body in zip(callers, bodies, strict=True):
+                (length,) = re.findall(rb"content-length: (\d+)", await reader.readuntil(b"\r\n\r\n"))
+                values = json.loads(await reader.readexactly(int(length)))["predictions"]
+                assert values == json.loads(body)["instances"]
+        assert len([each for each in inline if each is not None]) >= 40
+        assert here.counts["in flight"][1:] == (0, 0, 0)
+        for _, writer in callers:
+            writer.write(request(ROW))
+        await here.server.stop(5)
+        for reader, writer in callers:
+            assert (await reader.read()).endswith(b'{"predictions":[[1.5,2.5,3.5]]}')
+            writer.close()
+
+
 async def test_a_model_that_waits(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that a model does not answer at once are seldom read twice."""
     async with daemon() as here:
