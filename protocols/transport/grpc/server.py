@@ -238,6 +238,8 @@ class _Connection(SharedReceiver):
         """See ``CallHost``."""
         if call.held is not None:
             call.held.release()
+        if self.direct is not None:
+            self.direct = self._connection.space
         context = call.context
         context.reports_write = False
         if context.written is not None:

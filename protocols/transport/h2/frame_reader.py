@@ -147,9 +147,10 @@ class FrameReader:
         return sink.buffer[sink.filled : until] if until - sink.filled >= _DIRECT_BYTES else None
 
     def received(self, count: int) -> None:
-        """``count`` bytes have been written into the space."""
-        assert self.inside is not None and self.inside.sink is not None, "there was space"  # noqa: S101, PT018
-        self.inside.sink.filled += count
+        """``count`` bytes have been written into what was the space. The stream may have ended since."""
+        stream = self.inside
+        if stream is not None and stream.sink is not None:
+            stream.sink.filled += count
         self._left -= count
 
     def _cut(self, data: Buffer) -> int:

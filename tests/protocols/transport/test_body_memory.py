@@ -147,3 +147,15 @@ async def test_a_cut_connection_leaves_nothing(
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
         await until(world.is_freed)
+
+
+async def test_a_call_that_ends_while_its_message_arrives_leaves_nothing() -> None:
+    world = World()
+    async with world.serving("grpc") as address:
+        _, writer = await asyncio.open_connection(address.host, address.port)
+        begun = head(1, "/test.Echo/Call", ("grpc-timeout", "200m"))
+        writer.write(PREFACE + WINDOWS + begun + frame(DATA, True, 1, message(BODY))[:100_000])
+        await until(lambda: bool(world.memory.held))
+        await until(world.is_freed)  # the connection is open
+        writer.close()
+        await writer.wait_closed()

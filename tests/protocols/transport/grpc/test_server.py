@@ -352,6 +352,15 @@ class TestDeadlines:
             await client.send(head(1, CALL, ("grpc-timeout", "50m")))
             assert (await client.answer()).status == 4
 
+    async def test_of_a_message_that_is_arriving(self) -> None:
+        """The rest of its frame comes later: the connection goes on, and so do its other calls."""
+        async with raw() as client:
+            data = frame(DATA, END_STREAM, 1, message(bytes(300_000)))
+            await client.send(head(1, CALL, ("grpc-timeout", "50m")), call(3, b"", WAIT), data[:100_000])
+            assert (await client.answer()).status == 4
+            await client.send(data[100_000:], call(5, b"x"))
+            assert (await client.answer(5)).body == message(b"x")
+
     async def test_far_away(self) -> None:
         async with raw() as client:
             await client.send(call(1, b"x", CALL, ("grpc-timeout", "99999999H")))

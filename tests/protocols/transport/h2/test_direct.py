@@ -101,3 +101,18 @@ def test_a_closed_stream_has_no_place() -> None:
     assert reader.space is None
     reader.feed(data[1000:])
     assert call.messages == []
+
+
+def test_a_stream_without_a_sink_that_had_a_place() -> None:
+    """The bytes were received there before: they are skipped."""
+    call, other = _Call(), _Call()
+    reader = FrameReader(_Handler(call), FloodGuard(), b"", {1: call}, 1 << 30)  # type: ignore[arg-type]
+    data = _frames(PREFIX.pack(0, 1 << 19) + bytes(1 << 19), FRAME_BYTES, 0)
+    reader.feed(frame(SETTINGS, 0, 0) + data[:1000])
+    assert reader.space is not None
+    call.closed, call.sink = True, None
+    reader.received(5000)
+    assert reader.space is None
+    reader._handler = _Handler(other)
+    reader.feed(data[6000:] + frame(DATA, 0, 1, PREFIX.pack(0, 1) + b"x"))
+    assert (call.messages, other.messages) == ([], [b"x"])
