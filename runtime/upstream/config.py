@@ -7,6 +7,7 @@ from typing import Any
 from interlingua.runtime.model_config.message import serialized, write_signature
 from interlingua.runtime.models.renames import Renames
 from interlingua.runtime.upstream.attributes import Attributes
+from interlingua.runtime.upstream.reading import read_from
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import InferenceError, ModelRef, Operation, Signature
 from interlingua.schemas.model_config import MODEL_CONFIG
@@ -23,7 +24,7 @@ async def fetch_config(upstream: Upstream, model: ModelRef) -> Any:
     if not upstream.offers(Operation.MODEL_CONFIG):
         return None
     try:
-        reply: bytes = await upstream.call(Operation.MODEL_CONFIG, model)
+        reply: bytes = await read_from(upstream, Operation.MODEL_CONFIG, model)
     except InferenceError as error:
         if error.retryable:
             raise

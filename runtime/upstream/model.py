@@ -27,6 +27,7 @@ from interlingua.runtime.upstream.fast_path import UpstreamFastPath
 from interlingua.runtime.upstream.names import UpstreamNames
 from interlingua.runtime.upstream.passing import UpstreamPassing
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
+from interlingua.runtime.upstream.reading import read_from
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
 from interlingua.runtime.upstream.translated import ReceivedMessage, UpstreamTranslation
 from interlingua.runtime.upstream.upstream import Upstream
@@ -353,8 +354,8 @@ class UpstreamModel(Target):
         return said if said.ready else Readiness(False, said.reason or f"model '{self.name}' is not ready")
 
     async def _query(self, operation: Operation, version: str) -> Any:
-        declared = self._declared is not None
-        return await self.upstream.call(operation, ModelRef(self._remote, version), dispensable=declared)
+        model, declared = ModelRef(self._remote, version), self._declared is not None
+        return await read_from(self.upstream, operation, model, dispensable=declared)
 
     async def close(self) -> None:
         """Nothing of its own to close: the connections belong to the upstream."""

@@ -21,6 +21,7 @@ from interlingua.runtime.models.validation import RequestCheck
 from interlingua.runtime.upstream.attributes import Attributes
 from interlingua.runtime.upstream.config import fetch_config, is_decoupled
 from interlingua.runtime.upstream.names import UpstreamNames
+from interlingua.runtime.upstream.reading import read_from
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Datatype,
@@ -132,7 +133,7 @@ class UpstreamSignature:
 
     async def _discover(self, version: str) -> KnownSignature:
         model = ModelRef(self.remote, version)
-        metadata: ModelMetadata = await self.upstream.call(Operation.MODEL_METADATA, model)
+        metadata: ModelMetadata = await read_from(self.upstream, Operation.MODEL_METADATA, model)
         configured = self.upstream.offers(Operation.MODEL_CONFIG)
         config = await fetch_config(self.upstream, model)
         theirs = metadata.signature if config is None else _configured(metadata.signature, config)

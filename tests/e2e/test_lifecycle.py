@@ -134,6 +134,31 @@ def test_a_deadline_ends_the_waiting(tmp_path: Path) -> None:
         daemon.kill()
 
 
+@pytest.mark.parametrize(
+    ("dialect", "transport"), [("trtis", "http"), ("tfserving", "grpc"), ("grps", "http"), ("oip", "grpc")]
+)
+def test_a_server_that_drains_takes_no_readiness_away(dialect: str, transport: str, tmp_path: Path) -> None:
+    servers = []
+    for name in ("leaving", "staying"):
+        (tmp_path / name).mkdir()
+        listener = {"listen": "127.0.0.1:0", "transport": transport, "dialects": [dialect]}
+        settings = {"drain_secs": 60.0}
+        servers.append(Daemon.start(tmp_path / name, config(listeners=[listener], server=settings)))
+    urls = [server.addresses[0] for server in servers]
+    # no probe at an interval notices
+    there = {"dialect": dialect, "transport": transport, "urls": urls, "probe_interval_secs": 600}
+    model = {"upstream": "there", "remote_model": "identity", "signature": IDENTITY["signature"]}
+    before = Daemon.start(tmp_path, config(upstreams={"there": there}, models={"m": model}))
+    health = f"http://{before.addresses[0]}/v2/health/ready"
+    assert requests.get(health, timeout=WAIT_SECS).status_code == 200
+    servers[0].process.send_signal(signal.SIGTERM)
+    servers[0].until("stopping")
+    answers = [requests.get(health, timeout=WAIT_SECS) for _ in range(6)]
+    assert [answer.status_code for answer in answers] == [200] * 6, [answer.text for answer in answers]
+    for daemon in (before, *servers):
+        daemon.kill()
+
+
 def test_interrupting_does_not_wait_for_balancers(tmp_path: Path) -> None:
     daemon = Daemon.start(tmp_path, config(server={"drain_secs": 60.0}))
     try:

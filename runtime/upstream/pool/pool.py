@@ -23,10 +23,14 @@ from interlingua.runtime.upstream.pool.member import Member
 from interlingua.runtime.upstream.pool.probes import Probe, Probes
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.runtime.upstream.pool.weighted import Weighted
+from interlingua.runtime.upstream.shared_value import SharedValue
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, unavailable
 from interlingua.schemas.trace import Span, Trace
 
 _log = logging.getLogger(__name__)
+
+EXAMINED_SECS = 0.2
+"""The shortest time between two examinations of a pool."""
 
 
 class Pool:
@@ -51,6 +55,7 @@ class Pool:
         self.homes = homes or Homes()
         self._server_changed: Callable[[Member], None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
+        self._examined: SharedValue[None] = SharedValue(EXAMINED_SECS)
         self.turn = 0
         self._weighted = weighted or Weighted()
         self.differ = self._weighted.differ(self.members)
@@ -72,6 +77,18 @@ class Pool:
         if self.discovery is not None:
             await self.discovery.follow(self._change)
         self.watched = True
+
+    async def examine(self) -> bool:
+        """Probe the servers that work, at once, but not again within a moment. Whether some server works now
+        and another one does not: a call that only reads may have met the latter."""
+        probes, query = self._probes, self._query
+        if probes is None or query is None or len(self.members) < 2:
+            return False
+        await self._examined.get(lambda: probes.now(self._working(), query))
+        return 0 < len(self._working()) < len(self.members)
+
+    def _working(self) -> list[Member]:
+        return [member for member in self.members if not member.rating]
 
     def _begin(self, members: Several[Member]) -> None:
         probed = self._probes is not None and self._query is not None

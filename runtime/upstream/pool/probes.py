@@ -41,6 +41,10 @@ class Probes:
         if tasks:
             await asyncio.wait(tasks)
 
+    async def now(self, members: Iterable[Member], query: Probe) -> None:
+        """Probe each of ``members`` once, whenever its next probe is due."""
+        await asyncio.gather(*(probe(member, query, self._timeout) for member in members))
+
     async def _watch(self, member: Member, query: Probe) -> None:
         while True:
             await asyncio.sleep(self._interval * _AT_LEAST)
