@@ -207,11 +207,13 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "out_of_range": (
-        'listeners:\n  - {listen: ":0", transport: http, max_request_bytes: 0, max_response_bytes: 1.5}\n'
+        'listeners:\n  - {listen: ":0", transport: http, max_request_bytes: 0, max_response_bytes: 1.5, '
+        "max_decompressed_bytes: 2097151}\n"
         "server: {drain_secs: -1, name: ''}",
         [
             "c.yaml:2: listeners[0].max_request_bytes: must be above 0, not the number 0",
             "c.yaml:2: listeners[0].max_response_bytes: must be a whole number, not the number 1.5",
+            "c.yaml:2: listeners[0].max_decompressed_bytes: must be at least 2097152, not the number 2097151",
             "c.yaml:3: server.name: must not be empty",
             "c.yaml:3: server.drain_secs: must be at least 0, not the number -1",
         ],

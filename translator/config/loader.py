@@ -150,9 +150,9 @@ _EXPECTED = {
     "tuple_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
-    "greater_than": "above {gt:g}",
-    "greater_than_equal": "at least {ge:g}",
-    "less_than_equal": "at most {le:g}",
+    "greater_than": "above {gt:.15g}",
+    "greater_than_equal": "at least {ge:.15g}",
+    "less_than_equal": "at most {le:.15g}",
 }
 """The expected value, by the type of pydantic's error."""
 
