@@ -7,7 +7,6 @@ running requests, close models and connections.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sys
 from dataclasses import dataclass
@@ -259,8 +258,7 @@ async def _drain(
         operators.retire()
     handover.stopping(signals.successor)
     _log.info("stopping", extra={"facts": {"drain_secs": options.drain_secs}})
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.shield(signals.hurry), options.drain_secs)
+    await asyncio.wait((signals.hurry,), timeout=options.drain_secs)
     grace = 0.0 if signals.second.done() else options.shutdown_timeout_secs
     servers = [each.server for each in (*running.listening, *running.leaving)]
     cut = await stopped(servers, grace, signals.second)

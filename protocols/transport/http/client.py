@@ -167,8 +167,10 @@ class PooledHttpClient:
         for connection in tuple(self._open):
             connection.abort()
         if self._open:
+            # wait_for of Python 3.11 ignores a cancellation in the turn in which it ends
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._all_lost.wait(), _CLOSE_SECS)
+                async with asyncio.timeout(_CLOSE_SECS):
+                    await self._all_lost.wait()
 
     # requests
 

@@ -64,7 +64,8 @@ class Discovery:
         if self._task is None:
             self._task = asyncio.create_task(self._follow(change))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._known.wait(), _PATIENCE_SECS)
+            async with asyncio.timeout(_PATIENCE_SECS):
+                await self._known.wait()
 
     async def stop(self) -> None:
         if self._task is not None:

@@ -118,6 +118,20 @@ async def test_a_client_that_closes_while_it_connects() -> None:
         assert not error.value.sent and not sender._open
 
 
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_close_that_is_cancelled_as_it_ends(turns: int) -> None:
+    """``asyncio.wait_for`` of Python 3.11 ignores a cancellation in the turn in which it ends."""
+    async with serving(HttpEcho()) as server:
+        sender = PooledHttpClient(parse_url(str(server.address)))
+        await sender.send(HttpCall("GET", "/"))
+        closing = asyncio.create_task(sender.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        cancelled = closing.cancel()
+        await asyncio.wait((closing,))
+        assert closing.cancelled() is cancelled
+
+
 async def test_a_body_that_ends_early() -> None:
     async def short(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
