@@ -210,20 +210,8 @@ def load_model(source: ModelSource, before: Target | None = None) -> Target:
         raise LoadError(str(error)) from error
     backend_name, backend = _backend(source, where, config, found)
     _check_instances(source, where, config, len(config.version_policy.choose(found)))
-    instances = 0 if backend.inline else config.instances or backend.instances or default_instances()
-    if config.sequence_batching is not None:
-        # each has slots of its own, so none is there unasked
-        instances = config.instances or 1
     platform = config.platform or backend.metadata_platform or backend.platform
-    config = replace(
-        config,
-        name=source.name,
-        backend=backend_name,
-        # of a platform that is called like the backend there is nothing to say
-        platform=config.platform or ("" if backend.platform == backend_name else backend.platform),
-        default_model_filename=config.default_model_filename or default_filename(backend, found),
-        instances=instances,
-    )
+    config = _completed(config, source.name, backend_name, backend, found)
     missing = set(config.version_policy.specific) - set(found)
     failed = {number: f"{where}: there is no version {number}" for number in missing}
     try:
@@ -302,6 +290,24 @@ def sequence_idle_secs(source: ModelSource) -> float:
         raise LoadError(f"{where}: an ensemble is not supported by backend 'ray'")
     batching = config.sequence_batching
     return 0.0 if batching is None or batching.iterative else batching.idle_us / 1e6
+
+
+def _completed(
+    config: ModelConfig, name: str, backend_name: str, backend: Backend, found: Mapping[int, Path]
+) -> ModelConfig:
+    """``config`` with what it leaves to the backend. ``found`` are the version folders."""
+    instances = 0 if backend.inline else config.instances or backend.instances or default_instances()
+    if config.sequence_batching is not None:  # each instance has slots of its own
+        instances = config.instances or 1
+    return replace(
+        config,
+        name=name,
+        backend=backend_name,
+        # a platform named like the backend would repeat it
+        platform=config.platform or ("" if backend.platform == backend_name else backend.platform),
+        default_model_filename=config.default_model_filename or default_filename(backend, found),
+        instances=instances,
+    )
 
 
 def _check_instances(source: ModelSource, where: Path, config: ModelConfig, versions: int) -> None:

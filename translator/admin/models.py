@@ -5,7 +5,7 @@ this server observed. Triton counts in microseconds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -50,6 +50,15 @@ def families(catalog: KnownModels) -> Iterator[Family]:
     versions = [
         version for name, target in catalog.models.items() for version in loaded_versions(name, target)
     ]
+    yield from _of_triton(versions)
+    yield from _inline(versions)
+    yield from _readiness(catalog, versions)
+    yield _dropped_fields(catalog)
+    yield _durations(versions)
+
+
+def _of_triton(versions: Sequence[LoadedVersion]) -> Iterator[Family]:
+    """The families that Triton has, under its names."""
     for name, text, value in _COUNTERS:
         samples = [Sample(value(each.statistics), each.labels) for each in versions]
         yield Family(f"nv_inference_{name}", "counter", text, samples)
@@ -74,10 +83,16 @@ def families(catalog: KnownModels) -> Iterator[Family]:
     for name, text, value in _CACHE_COUNTERS if caching else ():
         samples = [Sample(value(each.statistics), each.labels) for each in caching]
         yield Family(f"nv_cache_{name}_per_model", "counter", text, samples)
+
+
+def _inline(versions: Sequence[LoadedVersion]) -> Iterator[Family]:
     inline = [(each.inline, each.labels) for each in versions if each.inline is not None]
     for name, text, count in _INLINE_COUNTERS if inline else ():
         samples = [Sample(count(runs), labels) for runs, labels in inline]
         yield Family(f"interlingua_inline_{name}_total", "counter", text, samples)
+
+
+def _readiness(catalog: KnownModels, versions: Sequence[LoadedVersion]) -> Iterator[Family]:
     yield Family(
         "interlingua_model_ready",
         "gauge",
@@ -96,7 +111,10 @@ def families(catalog: KnownModels) -> Iterator[Family]:
         "Models that are served, unloaded, or failed to load.",
         [Sample(len(catalog.names()))],
     )
-    yield Family(
+
+
+def _dropped_fields(catalog: KnownModels) -> Family:
+    return Family(
         "interlingua_dropped_fields_total",
         "counter",
         "Request fields dropped because the upstream's dialect cannot carry them.",
@@ -107,7 +125,10 @@ def families(catalog: KnownModels) -> Iterator[Family]:
             for kind, count in target.dropped_fields.counts.items()
         ],
     )
-    yield Family(
+
+
+def _durations(versions: Sequence[LoadedVersion]) -> Family:
+    return Family(
         "interlingua_model_duration_seconds",
         "histogram",
         "Time of a model, queue included, for successful requests.",
