@@ -22,6 +22,7 @@ from pathlib import Path
 from benchmarks.processes import Server
 
 _START_SECS = 180.0
+_PORTS = ("http", "grpc", "metrics")
 _NO_MESSAGE_IS_TOO_LONG = 64 << 20
 
 
@@ -34,13 +35,22 @@ def environment(variable: str) -> Path | None:
 @contextmanager
 def triton(place: Path, folder: Path, repository: Path) -> Iterator[Server]:
     """Triton, from the environment at ``place``, on ``repository``; it may write to ``folder``."""
+    ports = dict(zip(_PORTS, free_ports(3), strict=True))
+    with triton_process(place, folder, repository, ports) as process:
+        yield _server(process, ports)
+
+
+@contextmanager
+def triton_process(
+    place: Path, folder: Path, repository: Path, ports: Mapping[str, int], options: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of Triton at ``ports`` for http, grpc and metrics; ``options`` extend its command line."""
     site = next(place.glob("lib/python3.*/site-packages"))
     server = site / "pytriton" / "tritonserver"
     version = site.parent.name.removeprefix("python")
     backends = folder / "backends"
     shutil.copytree(server / "backends" / "python", backends / "python")
     shutil.copy(server / "python_backend_stubs" / version / "triton_python_backend_stub", backends / "python")
-    ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
     command = [
         str(server / "bin" / "tritonserver"),
         f"--model-repository={repository}",
@@ -49,6 +59,7 @@ def triton(place: Path, folder: Path, repository: Path) -> Iterator[Server]:
         *(f"--{name}-address=127.0.0.1" for name in ports),
         *(f"--{name}-port={port}" for name, port in ports.items()),
         "--allow-gpu-metrics=false",
+        *options,
     ]
     search = {
         "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
@@ -57,7 +68,8 @@ def triton(place: Path, folder: Path, repository: Path) -> Iterator[Server]:
     }
     before = _regions()
     try:
-        yield from _serving(command, folder, ports, search)
+        with running(command, folder, f"http://127.0.0.1:{ports['http']}/v2/health/ready", search) as process:
+            yield process
     finally:
         for region in _regions() - before:
             region.unlink(missing_ok=True)
@@ -67,7 +79,16 @@ def triton(place: Path, folder: Path, repository: Path) -> Iterator[Server]:
 def mlserver(place: Path, folder: Path, models: Path) -> Iterator[Server]:
     """MLServer, from the environment at ``place``, on ``models``; without workers, which with one model and
     two cores only add a hop."""
-    ports = dict(zip(("http", "grpc", "metrics"), free_ports(3), strict=True))
+    ports = dict(zip(_PORTS, free_ports(3), strict=True))
+    with mlserver_process(place, folder, models, ports) as process:
+        yield _server(process, ports)
+
+
+@contextmanager
+def mlserver_process(
+    place: Path, folder: Path, models: Path, ports: Mapping[str, int]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of MLServer at ``ports`` for http, grpc and metrics; writes its settings to ``models``."""
     settings = {
         "debug": False,
         "host": "127.0.0.1",
@@ -76,25 +97,33 @@ def mlserver(place: Path, folder: Path, models: Path) -> Iterator[Server]:
         **{f"{name}_port": port for name, port in ports.items()},
     }
     (models / "settings.json").write_text(json.dumps(settings))
-    yield from _serving([str(place / "bin" / "mlserver"), "start", str(models)], folder, ports)
+    command = [str(place / "bin" / "mlserver"), "start", str(models)]
+    with running(command, folder, f"http://127.0.0.1:{ports['http']}/v2/health/ready") as process:
+        yield process
 
 
-def _serving(
-    command: Sequence[str], folder: Path, ports: Mapping[str, int], search: Mapping[str, str] | None = None
-) -> Iterator[Server]:
-    log = folder / "log"
-    with log.open("wb") as output:
+def _server(process: subprocess.Popen[bytes], ports: Mapping[str, int]) -> Server:
+    return Server(process.pid, {name: f"127.0.0.1:{ports[name]}" for name in ("http", "grpc")})
+
+
+@contextmanager
+def running(
+    command: Sequence[str], folder: Path, ready: str, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``command`` until the block ends, which begins when the URL ``ready`` answers 200. Its log is in
+    ``folder``. Raises ``RuntimeError`` with the end of it if the process is not ready in time."""
+    with (folder / "log").open("wb") as output:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **(search or {})},
+            env={**os.environ, **(environment or {})},
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
     try:
-        _wait_until_ready(process, f"http://127.0.0.1:{ports['http']}/v2/health/ready", log)
-        yield Server(process.pid, {name: f"127.0.0.1:{ports[name]}" for name in ("http", "grpc")})
+        _wait_until_ready(process, ready, folder)
+        yield process
     finally:
         process.terminate()
         try:
@@ -104,7 +133,7 @@ def _serving(
             process.wait()
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, folder: Path) -> None:
     deadline = time.monotonic() + _START_SECS
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -112,7 +141,12 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> 
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.3)
-    raise RuntimeError(f"the server did not become ready:\n{log.read_text(errors='replace')[-4000:]}")
+    raise RuntimeError(f"the server did not become ready:\n{end_of_log(folder)}")
+
+
+def end_of_log(folder: Path) -> str:
+    """The last lines of a server that ran in ``folder``."""
+    return (folder / "log").read_text(errors="replace")[-4000:]
 
 
 def free_ports(count: int) -> list[int]:

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 
 from interlingua.protocols.protobuf_wire import LENGTH_DELIMITED, MAX_FIELDS, fields, split
 from interlingua.protocols.wire import Buffer
-from interlingua.schemas import InferenceError, malformed, offload
+from interlingua.schemas import InferenceError, malformed, not_carried, offload
 
 SHORT_BYTES = 1 << 14
 """A message of up to this size takes less than about 2 ms to parse."""
@@ -24,6 +24,19 @@ def parse(message_type: type[Message], message: Buffer) -> Any:
         return message_type.FromString(message)  # type: ignore[arg-type]  # any buffer will do
     except DecodeError as error:
         raise unparsable(message_type, error) from error
+
+
+def serialize(dialect: str, message_type: type[Message], **fields: Any) -> bytes:
+    """A message of ``fields``, serialized. Raises UNREPRESENTABLE, which names ``dialect``."""
+    try:
+        return bytes(message_type(**fields).SerializeToString())
+    except ValueError as error:
+        raise unwritable(dialect, error) from error
+
+
+def unwritable(dialect: str, error: ValueError) -> InferenceError:
+    """The error for what protobuf refuses to write: half a surrogate pair, a number out of range."""
+    return not_carried(dialect, f"this: {error}")
 
 
 def parse_bounded(message_type: type[Message], message: Buffer) -> Any:

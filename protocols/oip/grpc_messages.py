@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
-from google.protobuf.message import Message
-
+from interlingua.protocols import protobuf_message
 from interlingua.protocols.dialect import Opened, ReplyForm
 from interlingua.protocols.grpc_status import CODE_OF_GRPC_STATUS, GRPC_STATUS
 from interlingua.protocols.oip.codec import DIALECT_NAME, reported_code
 from interlingua.protocols.upstream_reply import grpc_error
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas import InferenceError, Parameter, bad_upstream, not_carried
+from interlingua.schemas import InferenceError, Parameter, bad_upstream
 from interlingua.schemas.errors import RESTRICTED_HEADER
 from interlingua.schemas.oip import MESSAGES
 
@@ -28,18 +28,8 @@ _UNAVAILABLE = 14
 _PARAMETER: Any = MESSAGES["inference.InferParameter"]
 _FIELDS = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
 
-
-def unwritable(error: ValueError) -> InferenceError:
-    """The error for what protobuf refuses to write: half a surrogate pair, a number out of range."""
-    return not_carried(DIALECT_NAME, f"this: {error}")
-
-
-def serialize(message_type: type[Message], **fields: Any) -> bytes:
-    """A message of ``fields``, serialized. Raises UNREPRESENTABLE."""
-    try:
-        return bytes(message_type(**fields).SerializeToString())
-    except ValueError as error:
-        raise unwritable(error) from error
+serialize = partial(protobuf_message.serialize, DIALECT_NAME)
+unwritable = partial(protobuf_message.unwritable, DIALECT_NAME)
 
 
 def read_parameters(given: Mapping[str, Any]) -> dict[str, Parameter]:

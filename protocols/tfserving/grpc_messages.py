@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
-from google.protobuf.message import Message
-
+from interlingua.protocols import protobuf_message
 from interlingua.protocols.dialect import Opened, ReplyForm
 from interlingua.protocols.grpc_status import GRPC_STATUS
 from interlingua.protocols.tfserving.codec import (
@@ -20,7 +20,7 @@ from interlingua.protocols.tfserving.codec import (
 )
 from interlingua.protocols.upstream_reply import grpc_error, read_reply
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
-from interlingua.schemas import InferenceError, invalid_tensor, not_carried
+from interlingua.schemas import InferenceError, invalid_tensor
 from interlingua.schemas.tfserving import MESSAGES
 
 Result = TypeVar("Result")
@@ -30,6 +30,9 @@ MODEL_SERVICE = "/tensorflow.serving.ModelService/"
 
 _UNKNOWN = 2
 _SPEC: Any = MESSAGES["tensorflow.serving.ModelSpec"]
+
+serialize = partial(protobuf_message.serialize, DIALECT_NAME)
+unwritable = partial(protobuf_message.unwritable, DIALECT_NAME)
 
 
 def message_of(name: str) -> Any:
@@ -60,19 +63,6 @@ def spec_of(model: str, version: str, signature: str = "") -> Any:
     except ValueError as error:
         raise unwritable(error) from error
     return spec
-
-
-def unwritable(error: ValueError) -> InferenceError:
-    """The error for what protobuf refuses to write: half a surrogate pair, for example."""
-    return not_carried(DIALECT_NAME, f"this: {error}")
-
-
-def serialize(message_type: type[Message], **fields: Any) -> bytes:
-    """A message of ``fields``, serialized. Raises UNREPRESENTABLE."""
-    try:
-        return bytes(message_type(**fields).SerializeToString())
-    except ValueError as error:
-        raise unwritable(error) from error
 
 
 def fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: InferenceError) -> GrpcAnswer:

@@ -26,6 +26,7 @@ from interlingua.translator.config.loader import parse
 from interlingua.translator.serving.handler_http import HttpPipeline
 from interlingua.translator.serving.inline_path import HandlerInlinePath, UnfinishedCall
 from interlingua.translator.serving.pipeline import Pipeline
+from tests.spies import results_of
 
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
 LISTENER = {"listen": "127.0.0.1:0", "transport": "http", "dialects": ["tfserving"]}
@@ -132,15 +133,7 @@ async def daemon(**listener: Any) -> AsyncIterator[Daemon]:
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the inline path has answered each request that it was offered."""
-    found: list[Any] = []
-    answer = HandlerInlinePath.answer
-
-    def spied(*arguments: Any) -> Any:
-        found.append(answer(*arguments))
-        return found[-1]
-
-    monkeypatch.setattr(HandlerInlinePath, "answer", spied)
-    return found
+    return results_of(monkeypatch, HandlerInlinePath, "answer")
 
 
 async def compared(
