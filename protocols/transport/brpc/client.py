@@ -38,6 +38,9 @@ _LARGEST_TIMEOUT_MS = 2**31 - 1
 _MAX_UNSOLICITED = 64
 """How many replies without a call a connection may carry."""
 
+_ATTEMPTS = 3
+"""How often a call is made that servers refuse because they stop."""
+
 _BROKEN_OFF = "closed the connection without an answer"
 _IDENTITY = re.compile(r"\A\[[^\]]*\](?:\[E\d+\])?")
 """The prefix of a server's error text: its address, perhaps hashed, and the number."""
@@ -58,7 +61,7 @@ class BrpcConnectionClient:
         self._connection: _Connection | None = None
         self._connecting: asyncio.Task[_Connection] | None = None
 
-    async def send(self, request: BrpcRequest) -> BrpcAnswer:
+    async def send(self, request: BrpcRequest, attempts: int = _ATTEMPTS) -> BrpcAnswer:
         """Make one call; errors are those of ``BrpcClient``."""
         deadline = request.context.deadline
         if deadline is not None and deadline <= time.monotonic():
@@ -70,7 +73,7 @@ class BrpcConnectionClient:
             frame = await connection.call(request)
         except (TimeoutError, FrameError, ConnectionError) as fault:
             raise self._failed(fault) from fault
-        return await self._read(frame, connection)
+        return await self._read(request, frame, connection, attempts - 1)
 
     def prepare(self, request: BrpcRequest, size: int) -> BrpcRequest:
         """See ``CallbackClient``."""
@@ -90,7 +93,7 @@ class BrpcConnectionClient:
     async def finish(self, request: BrpcRequest, outcome: BrpcAnswer | Exception) -> BrpcAnswer:
         """See ``CallbackClient``."""
         if isinstance(outcome, UnreadError):
-            return await self._read(outcome.frame, outcome.connection)
+            return await self._read(request, outcome.frame, outcome.connection, _ATTEMPTS - 1)
         if isinstance(outcome, TimeoutError | FrameError | ConnectionError):
             raise self._failed(outcome) from outcome
         if isinstance(outcome, Exception):
@@ -137,11 +140,17 @@ class BrpcConnectionClient:
     def _protocol(self) -> _Connection:
         return _Connection(self._space, self._limit)
 
-    async def _read(self, frame: Frame, connection: _Connection) -> BrpcAnswer:
-        """The answer in ``frame``, which came over ``connection``. Raises the server's own error."""
+    async def _read(
+        self, request: BrpcRequest, frame: Frame, connection: _Connection, attempts: int
+    ) -> BrpcAnswer:
+        """The answer to ``request`` in ``frame``, which came over ``connection``, after which so many
+        ``attempts`` are left. Raises the server's own error."""
         if frame.meta.error_code and frame.meta.error_code == BrpcStatus.ELOGOFF:
-            # as the original's client (``Socket::SetLogOff``)
+            # as the original's client (``Socket::SetLogOff``, ``DefaultRetryPolicy``): the server stops, and
+            # has not processed the call; its successor may have the address
             connection.retire()
+            if attempts > 0:
+                return await self.send(request, attempts)
         return await self._answer(frame)
 
     async def _answer(self, frame: Frame) -> BrpcAnswer:

@@ -169,6 +169,37 @@ async def test_errors_of_the_server(number: int, code: ErrorCode) -> None:
         assert (error.code, error.message) == (code, expected)
 
 
+@pytest.mark.parametrize("refusals", [1, 2, 3])
+async def test_a_server_that_stops_has_a_successor(refusals: int) -> None:
+    """It refuses calls without processing them; those that it has taken it answers."""
+    release = asyncio.Event()
+    refused = 0
+
+    async def late(received: Received) -> bytes:
+        await release.wait()
+        return answer_frame(received.correlation_id, b"late")
+
+    async def stops(received: Received) -> bytes:
+        nonlocal refused
+        refused += 1
+        if refused <= refusals:
+            return answer_frame(received.correlation_id, code=2003, words="[E2003]Server is stopping")
+        return answer_frame(received.correlation_id, received.payload)
+
+    standin = BrpcStandinServer({"Predict": stops, "Late": late})
+    async with standin.running() as server, Client(server) as client:
+        waiting = asyncio.ensure_future(client.send(request("Late")))
+        await until(lambda: len(server.received) == 1)
+        if refusals < 3:
+            assert bytes((await client.send(request(message=b"asked"))).message) == b"asked"
+        else:
+            error = await failure(client, request(message=b"asked"))
+            assert (error.code, error.message) == (ErrorCode.UNAVAILABLE, "Server is stopping")
+        release.set()
+        assert bytes((await waiting).message) == b"late"
+        assert server.connections == min(refusals + 1, 3)
+
+
 async def test_an_error_without_words_and_one_in_another_encoding() -> None:
     async with answering(answer_frame(1, code=5)).running() as server, Client(server) as client:
         assert (await failure(client)).message == "bRPC error 5"
