@@ -211,6 +211,7 @@ class HttpEndpoint:
     ``page`` is for browsers: an endpoint of another dialect for the same method and path answers clients that
     do not accept HTML. With a ``prefix``, ``open`` needs nothing of the body. With ``repeatable``
     neither, and ``decode`` reads all requests of equal headers with one ``Opened``, which it does not change.
+    With ``inline``, answers do not have the number of their request, and ``open`` is cheap enough for each.
     """
 
     method: str
@@ -221,6 +222,7 @@ class HttpEndpoint:
     page: bool = False
     prefix: Prefix | None = None
     repeatable: bool = False
+    inline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,7 @@ class GrpcEndpoint:
     With ``streaming`` the call is a bidirectional stream of messages, each opened and answered like a unary
     call. Single answers keep the order of the messages; several answers to one message go out as they arrive.
     An answer of ``fail`` with code 0 is one more message; any other code ends the stream. With ``pinned`` all
-    messages of one call go to one server of an upstream.
+    messages of one call go to one server of an upstream. ``inline`` as in :class:`HttpEndpoint`.
     """
 
     method: str
@@ -238,6 +240,7 @@ class GrpcEndpoint:
     fail: Callable[[GrpcRequest, Opened[GrpcAnswer] | None, InferenceError], GrpcAnswer]
     streaming: bool = False
     pinned: bool = False
+    inline: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,9 +61,9 @@ class InlinePath(Protocol):
     """For requests with the same headers, except the length, that may be answered in the callback that has
     received them."""
 
-    def answer(self, message: Buffer) -> Any:
-        """The answer to ``message``; a ``FastCall`` whose ``serve`` has it; None if the handler is to serve
-        it. Never raises."""
+    def answer(self, message: Buffer, context: Context | None = None) -> Any:
+        """The answer to ``message``, a request with ``context`` if that is not the path's own; a ``FastCall``
+        whose ``serve`` has it; None if the handler is to serve it. Never raises."""
 
 
 FindPath = Callable[[Any], FastPath | None]

@@ -155,9 +155,9 @@ _CONTROL = {
 }
 
 HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
-    HttpEndpoint("POST", "/graphpipe/{model}", _open_message, fail),
+    HttpEndpoint("POST", "/graphpipe/{model}", _open_message, fail, inline=True),
     HttpEndpoint("GET", "/graphpipe/{model}", _open_get, fail),
-    HttpEndpoint("POST", "/graphpipe/{model}/{version}", _open_message, fail),
+    HttpEndpoint("POST", "/graphpipe/{model}/{version}", _open_message, fail, inline=True),
     HttpEndpoint("GET", "/graphpipe/{model}/{version}", _open_get, fail),
     HttpEndpoint("*", "/control/{word}", _open_control, fail),
     # to the original servers every method but GET carries a message

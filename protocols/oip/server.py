@@ -102,7 +102,7 @@ def http_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
 
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
     *(
-        GrpcEndpoint(method, open_message, fail)
+        GrpcEndpoint(method, open_message, fail, inline=True)
         for method, open_message in {METHOD: open_infer, **OPENERS, **CONTROL_OPENERS}.items()
     ),
     STREAM_ENDPOINT,

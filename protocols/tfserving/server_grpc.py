@@ -66,7 +66,7 @@ def _open_status(request: GrpcRequest) -> Opened[GrpcAnswer]:
 
 
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
-    GrpcEndpoint(METHOD, open_predict, fail),
+    GrpcEndpoint(METHOD, open_predict, fail, inline=True),
     *(
         GrpcEndpoint(f"{PREDICTION_SERVICE}{rpc}", partial(open_examples, rpc), fail)
         for rpc in ("Classify", "Regress", "MultiInference")

@@ -26,6 +26,7 @@ from interlingua.translator.serving.in_flight import (
     answer_size,
     refuse_inference,
 )
+from interlingua.translator.serving.inline_path import HandlerInlinePath, inline_path
 from interlingua.translator.serving.interleave import StreamItem
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.request_metrics import RequestMetrics
@@ -164,6 +165,12 @@ class TransportPipeline:
         return HandlerFastPath(
             self._processor, metrics, access.log, key, default, most, timed, self.serve, path
         )
+
+    def inline_path(self, request: Any) -> HandlerInlinePath | None:
+        """The path of requests that repeat ``request`` to a model that answers at once; None without."""
+        endpoint, binding, metrics, timed, access = self._endpoints[self._key(request)]
+        counted = metrics, access, self._limit, timed
+        return inline_path(self._processor, binding, endpoint, request, self._headers(request), counted)
 
     def refuse(self, request: Any, error: InferenceError) -> Any:
         """The transport's own refusal (a message too large, say) in the dialect's form."""

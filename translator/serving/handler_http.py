@@ -15,7 +15,6 @@ from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.translator.serving.answer_headers import with_request_id
 from interlingua.translator.serving.handler import Handling, Items, TransportPipeline
 from interlingua.translator.serving.in_flight import answer_size
-from interlingua.translator.serving.inline_path import HandlerInlinePath, inline_path
 from interlingua.translator.serving.request_metrics import RequestMetrics
 
 
@@ -75,11 +74,6 @@ class HttpPipeline(TransportPipeline):
         may_pass = self._processor.may_pass(opened, binding, request.context)
         found: int | None = endpoint.prefix(request.headers) if may_pass else None
         return found
-
-    def inline_path(self, request: HttpRequest) -> HandlerInlinePath | None:
-        """The path of requests that repeat ``request`` to a model that answers at once; None without."""
-        endpoint, binding, metrics, _, access = self._endpoints[request.endpoint]
-        return inline_path(self._processor, binding, endpoint, request, (metrics, access, self._limit))
 
     def refuse(self, request: HttpRequest, error: InferenceError) -> Any:
         """See ``TransportPipeline``; plain text for a request without an endpoint."""

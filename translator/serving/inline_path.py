@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any
 
-from interlingua.protocols.dialect import Binding, HttpEndpoint, Opened
-from interlingua.protocols.wire import REQUEST_ID, Buffer, HttpAnswer, HttpRequest
+from interlingua.protocols.dialect import Binding, GrpcEndpoint, HttpEndpoint, Opened
+from interlingua.protocols.wire import NO_CONTEXT, REQUEST_ID, Buffer, GrpcRequest, HttpRequest
 from interlingua.runtime.shared_memory import is_used
 from interlingua.runtime.target import Target, result_of
 from interlingua.schemas import Context, InferRequest, Operation
@@ -41,27 +41,31 @@ _MOST_SKIPPED = 1024
 @dataclass(slots=True, eq=False)
 class HandlerInlinePath:
     """The path of requests of up to ``most`` bytes that repeat ``request``, opened as ``opened``, to
-    ``target``. While one is answered, ``request`` has its body. The rest is what their handler has."""
+    ``target``. While one is answered, ``request`` has its ``body``, an attribute; those that ``reopen`` are
+    opened one by one. The rest is what their handler has."""
 
     processor: RequestProcessor
-    endpoint: HttpEndpoint
+    endpoint: HttpEndpoint | GrpcEndpoint
     metrics: RequestMetrics
     access: EndpointLog
     limit: AnswerLimit
-    request: HttpRequest
-    opened: Opened[HttpAnswer]
+    timed: bool
+    body: str
+    request: Any
+    opened: Opened[Any]
     target: Target
     most: float
+    reopen: bool
     _patience: int = 1
     _skip: int = 0
 
-    def answer(self, message: Buffer) -> HttpAnswer | UnfinishedCall | None:
+    def answer(self, message: Buffer, context: Context | None = None) -> Any:
         """See ``protocols.fast_path``."""
         if self._skip:
             self._skip -= 1
             return None
         processor, opened, target, load = self.processor, self.opened, self.target, self.metrics.load
-        service, decode = processor.service, opened.action.decode
+        service = processor.service
         if (
             service.router.routes
             or service.observers
@@ -73,17 +77,20 @@ class HandlerInlinePath:
             or load.requests >= load.max_requests
             or load.total.requests >= load.total.max_requests
             or service.router.models.get(opened.model) is not target
-            or decode is None
             or len(message) > self.most
         ):
             return None
         began = time.monotonic_ns()
-        self.request.body = message
-        context = self.request.context
+        if context is None:
+            context = self.request.context
         context.timings, context.ended, context.version = {}, {}, ""
         context.server_id = service.id  # a reload may change it
         try:
-            request, form = decode(opened, target.version(opened.version).signature)
+            found = self._opened(message, context)
+            if found is None:
+                return None
+            decode: Callable[..., tuple[InferRequest, Any]] = opened.action.decode  # type: ignore[assignment]
+            request, form = decode(found, target.version(opened.version).signature)
             at_once = request.sequence is None and not is_used(request) and target.infers_at_once(request)
         except Exception:
             return None  # the usual path raises it again
@@ -96,38 +103,54 @@ class HandlerInlinePath:
         context.timings["decode"] = ended - began
         return self._run(request, form, began, len(message))
 
-    def _run(
-        self, request: InferRequest, form: Any, began: int, received: int
-    ) -> HttpAnswer | UnfinishedCall:
-        encode: Callable[..., HttpAnswer] = self.opened.action.encode  # type: ignore[assignment]
-        answered = 0
+    def _opened(self, message: Buffer, context: Context) -> Opened[Any] | None:
+        """``message`` opened; None if it is for another model, or not an inference. Raises as endpoints."""
+        if not self.reopen:
+            self.request.body = message
+            return self.opened
+        request, known = self.request, self.opened
+        setattr(request, self.body, message)
+        request.context = context
+        try:
+            found = self.endpoint.open(request)
+        finally:
+            setattr(request, self.body, b"")
+            request.context = NO_CONTEXT
+        same = found.action is known.action and found.model == known.model and found.version == known.version
+        return found if same else None
+
+    def _run(self, request: InferRequest, form: Any, began: int, received: int) -> Any:
+        encode: Callable[..., Any] = self.opened.action.encode
+        answered, context = 0, request.context
         try:
             response = result_of(self.target.infer(request))
             answered = time.monotonic_ns()
-            response.model, request.context.version = request.model, response.version
+            response.model, context.version = request.model, response.version
             answer = encode(form, response)
         except OffloadRequired as required:
             limits = self.processor.limits
             encoded = partial(required.offloader.run, limits, encode, form, response)
-            return UnfinishedCall(self, began, received, encoded, answered)
+            return UnfinishedCall(self, context, began, received, encoded, answered)
         except Exception as error:
-            return UnfinishedCall(self, began, received, partial(_given, error))
-        if answer.size > self.limit.most:
-            return UnfinishedCall(self, began, received, partial(_given, answer), answered)
-        request.context.timings["encode"] = (ended := time.monotonic_ns()) - answered
-        self._count(received, answer.size, ended - began)
-        self.request.body = b""  # the connection may be idle for long
+            return UnfinishedCall(self, context, began, received, partial(_given, error))
+        size = answer.size
+        if size > self.limit.most:
+            return UnfinishedCall(self, context, began, received, partial(_given, answer), answered)
+        context.timings["encode"] = (ended := time.monotonic_ns()) - answered
+        self._count(context, received, size, ended - began)
+        if not self.reopen:
+            self.request.body = b""  # the connection may be idle for long
         if self.opened.action.numbered is not None:
-            answer.headers = self.opened.action.numbered(answer.headers, request.context)
-        if self.endpoint.timed:
-            timing = server_timing(request.context.timings)
+            answer.headers = self.opened.action.numbered(answer.headers, context)
+        if self.timed:
+            timing = server_timing(context.timings)
             answer.headers = (*answer.headers, ("Server-Timing", timing))
         return answer
 
-    def _count(self, received: int, sent: int, spent: int) -> None:
+    def _count(self, context: Context, received: int, sent: int, spent: int) -> None:
         """As ``InFlightRequest`` and the processor count an answered request."""
         metrics, service = self.metrics, self.processor.service
-        self.request.context.request_number = next(service.numbers)
+        context.request_number = next(service.numbers)
         service.trends.count(spent, False)
         metrics.received_bytes += received
         metrics.sent_bytes += sent
@@ -137,7 +160,7 @@ class HandlerInlinePath:
             flow = metrics.flows[0, self.opened.model]
             flow.counts[bisect_left(LATENCY_BOUNDS_NS, spent)] += 1
             flow.ns += spent
-            for stage, ns in self.request.context.timings.items():
+            for stage, ns in context.timings.items():
                 latencies = metrics.stages[stage]
                 latencies.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1
                 latencies.ns += ns
@@ -150,12 +173,12 @@ class UnfinishedCall:
     def __init__(
         self,
         path: HandlerInlinePath,
+        context: Context,
         began: int,
         received: int,
-        finish: Callable[[], Awaitable[HttpAnswer]],
+        finish: Callable[[], Awaitable[Any]],
         answered: int = 0,
     ) -> None:
-        context = path.request.context
         self._path = path
         self._began = began
         self._received = received
@@ -163,7 +186,7 @@ class UnfinishedCall:
         self._answered = answered
         self._timings, self._ended, self._version = context.timings, context.ended, context.version
 
-    async def serve(self, request: HttpRequest) -> HttpAnswer:
+    async def serve(self, request: Any) -> Any:
         """See ``protocols.fast_path``."""
         path, failed = self._path, True
         try:
@@ -178,13 +201,13 @@ class UnfinishedCall:
                     found.headers = path.opened.action.numbered(found.headers, request.context)
         finally:
             path.processor.service.trends.count(time.monotonic_ns() - self._began, failed)
-        answer: HttpAnswer = in_flight.answer
+        answer = in_flight.answer
         path.metrics.sent_bytes += answer.size
-        if path.endpoint.timed:
+        if path.timed:
             answer.headers = (*answer.headers, ("Server-Timing", server_timing(self._timings)))
         return answer
 
-    def _in_flight(self, request: HttpRequest) -> InFlightRequest:
+    def _in_flight(self, request: Any) -> InFlightRequest:
         path, context = self._path, request.context
         context.timings, context.ended = self._timings, self._ended
         context.target, context.version = path.opened.model, self._version
@@ -197,7 +220,7 @@ class UnfinishedCall:
     def leave(self) -> None:
         """Nothing counts it yet."""
 
-    def abandon(self, request: HttpRequest) -> None:
+    def abandon(self, request: Any) -> None:
         """See ``protocols.fast_path``."""
         with suppress(asyncio.CancelledError), self._in_flight(request):
             raise asyncio.CancelledError
@@ -207,7 +230,7 @@ class UnfinishedCall:
         """Nothing waits for it."""
 
 
-async def _given(outcome: HttpAnswer | Exception) -> HttpAnswer:
+async def _given(outcome: Any) -> Any:
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
@@ -216,20 +239,25 @@ async def _given(outcome: HttpAnswer | Exception) -> HttpAnswer:
 def inline_path(
     processor: RequestProcessor,
     binding: Binding,
-    endpoint: HttpEndpoint,
-    request: HttpRequest,
-    counted: tuple[RequestMetrics, EndpointLog, AnswerLimit],
+    endpoint: HttpEndpoint | GrpcEndpoint,
+    request: HttpRequest | GrpcRequest,
+    headers: Mapping[str, str],
+    counted: tuple[RequestMetrics, EndpointLog, AnswerLimit, bool],
 ) -> HandlerInlinePath | None:
     """The path of requests that repeat ``request``, if its model answers that at once; else None."""
-    headers, identity = request.headers, request.context.identity
-    if not endpoint.repeatable or binding.capability.joined_versions:
+    context = request.context
+    reopen = isinstance(endpoint, GrpcEndpoint) or not endpoint.repeatable
+    if reopen and not endpoint.inline:
         return None
-    if REQUEST_ID in headers or "content-encoding" in headers or identity is not None:
+    if binding.capability.joined_versions or REQUEST_ID in headers or "content-encoding" in headers:
         return None
-    context = Context(peer=request.context.peer, headers=headers, server_id=processor.service.id)
-    own = replace(request, context=context)
+    if context.identity is not None:
+        return None
+    own = replace(
+        request, context=Context(peer=context.peer, headers=headers, server_id=processor.service.id)
+    )
     try:
-        opened = endpoint.open(own)
+        opened: Opened[Any] = endpoint.open(own)  # type: ignore[arg-type]
         target = processor.service.router.models.get(opened.model)
         if target is None or opened.action.operation is not Operation.INFER or opened.action.decode is None:
             return None
@@ -238,5 +266,10 @@ def inline_path(
             return None
     except Exception:
         return None  # the usual path raises it again
-    most = inf if request.max_body_bytes is None else request.max_body_bytes
-    return HandlerInlinePath(processor, endpoint, *counted, own, opened, target, most)
+    body, most = "message", inf
+    if isinstance(own, HttpRequest):
+        body, most = "body", inf if own.max_body_bytes is None else own.max_body_bytes
+    if reopen:  # nothing of the message is kept
+        setattr(own, body, b"")
+        opened = replace(opened, message=None, argument=None)
+    return HandlerInlinePath(processor, endpoint, *counted, body, own, opened, target, most, reopen)

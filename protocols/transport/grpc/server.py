@@ -146,7 +146,7 @@ class _Connection(SharedReceiver):
         self.max_response_bytes = server.max_response_bytes
         self.limits = server.limits
         self.calls: set[GrpcCall | HttpExchange] = set()
-        self.repeated = RepeatedCalls(getattr(server.handler, "fast_path", None))
+        self.repeated = RepeatedCalls(server.handler)
         self._deadlines = Deadlines(loop, lambda: self.calls)
         self._stalls = StallFinder(server.timeouts)
         # since when there is no call, or no end of the headers that have begun; the last stream until then

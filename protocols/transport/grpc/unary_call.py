@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from interlingua.protocols.fast_path import FastCall
 from interlingua.protocols.transport.grpc.call import GrpcCall
 from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK, trailers
 from interlingua.protocols.transport.grpc.messages import (
@@ -41,6 +42,14 @@ class UnaryCall(GrpcCall):
         return not (self._over or self.half_closed_remote or self.window_held)
 
     # the fast path
+
+    def _answer_inline(self, found: GrpcAnswer | FastCall, message: Buffer) -> None:
+        """Answer as the inline path has ``found``."""
+        if isinstance(found, GrpcAnswer):
+            self.answered(found)
+        else:
+            self._sent, self._message = found, message
+            self.fall_back()
 
     def answered(self, answer: GrpcAnswer) -> None:
         """See ``FastCaller``."""
@@ -83,13 +92,19 @@ class UnaryCall(GrpcCall):
                 size = len(message)
                 if (size > SMALL_BYTES or self.held is not None) and not self._hold(size):
                     return
-                repeated, headers = self._host.repeated, self._headers
+                repeated, headers, answer = self._host.repeated, self._headers, None
                 if repeated.headers is not headers:
                     repeated.begin(headers)
-                elif repeated.path is not None and type(message) is not CompressedMessage:
+                elif type(message) is CompressedMessage:
+                    pass
+                elif repeated.path is not None:
                     self._sent = repeated.path.begin(message, self.context, self)
+                elif repeated.inline is not None and ended:
+                    answer = repeated.inline.answer(message, self.context)
                 if self._sent is not None:
                     self._fast, self._message = True, message
+                elif answer is not None:
+                    self._answer_inline(answer, message)
                 else:
                     request = GrpcRequest(headers.method, message, headers.metadata, self.context)
                     repeated.count = count = repeated.count + 1

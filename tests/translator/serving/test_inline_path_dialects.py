@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.protocols.registry import DIALECTS
+from interlingua.schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    Operation,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
 from interlingua.translator.serving.handler_http import HttpPipeline
 from interlingua.translator.serving.inline_path import HandlerInlinePath, UnfinishedCall
 from tests.translator.serving.test_inline_path import Daemon, _failing, daemon, inline
@@ -46,11 +56,21 @@ def trtis(data: bytes) -> bytes:
     ).encode() + data
 
 
+def graphpipe(data: bytes) -> bytes:
+    tensor = Tensor("x", Datatype.FP32, (1, 2), memoryview(data))
+    signature = Signature(*[(TensorSpec("x", Datatype.FP32, (-1, -1)),)] * 2)
+    calls = DIALECTS["graphpipe"].bindings["http"].calls
+    call: Any = calls[Operation.INFER].encode(InferRequest("m", (tensor,)), signature)[0]
+    body = b"".join(call.parts)
+    return f"POST /graphpipe/m HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
 FORMS: dict[str, tuple[str, Make]] = {
     "oip, binary": ("oip", oip),
     "oip, JSON": ("oip", oip_json),
     "oip, binary to JSON": ("oip", lambda data: oip(data, HEAD + b"}")),
     "trtis": ("trtis", trtis),
+    "graphpipe": ("graphpipe", graphpipe),
 }
 
 
@@ -93,7 +113,7 @@ async def test_requests_that_repeat(form: str, inline: list[Any], monkeypatch: p
     assert answers[-1][0].startswith(b"HTTP/1.1 400")
 
 
-@pytest.mark.parametrize("form", ["oip, binary", "trtis"])
+@pytest.mark.parametrize("form", ["oip, binary", "trtis", "graphpipe"])
 @pytest.mark.parametrize(
     "error", [InferenceError(ErrorCode.MODEL_FAILED, "broken"), ValueError("a bug")], ids=repr
 )

@@ -1,0 +1,307 @@
+"""Calls over gRPC to a local model that answers at once, held against the same on their usual path."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import yaml
+
+from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.address import parse_address
+from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.protocols.wire import GrpcRequest
+from interlingua.schemas import (
+    CancelToken,
+    Context,
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    Operation,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
+from interlingua.schemas.oip import MESSAGES
+from interlingua.translator.assembly import Assembly, assemble, load_local
+from interlingua.translator.config.loader import parse
+from interlingua.translator.serving.handler import TransportPipeline
+from interlingua.translator.serving.inline_path import HandlerInlinePath, UnfinishedCall
+from interlingua.translator.serving.pipeline import Pipeline
+
+OIP = "/inference.GRPCInferenceService/ModelInfer"
+TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
+SIGNATURE = Signature(*[(TensorSpec("x", Datatype.FP32, (-1, -1)),)] * 2)
+WARM = 6
+
+
+def message(dialect: str, *numbers: float, model: str = "m", name: str = "x") -> tuple[str, bytes]:
+    """The method, and a request with ``numbers``."""
+    data = np.float32(numbers).tobytes()
+    tensor = Tensor(name, Datatype.FP32, (1, len(numbers)), memoryview(data))
+    calls = DIALECTS[dialect].bindings["grpc"].calls
+    call: Any = calls[Operation.INFER].encode(InferRequest(model, (tensor,)), SIGNATURE)[0]
+    return call.method, bytes(call.whole)
+
+
+def oip_with_id(number: int) -> bytes:
+    asked: Any = MESSAGES["inference.ModelInferRequest"].FromString(message("oip", number)[1])
+    asked.id = str(number)
+    return bytes(asked.SerializeToString())
+
+
+@dataclass
+class Daemon:
+    """A daemon with local models, and a caller of it."""
+
+    server: GrpcServer
+    pipeline: Pipeline
+    assembly: Assembly
+    channel: Any
+    dialect: str
+
+    async def ask(self, *numbers: float, body: bytes | None = None, **more: Any) -> Any:
+        """The answer, or its status and text."""
+        method, made = message(self.dialect, *(numbers or (1.5, -2.5)))
+        try:
+            return await self.channel.unary_unary(method)(made if body is None else body, **more)
+        except grpc.aio.AioRpcError as error:
+            return error.code(), error.details()
+
+    @property
+    def version(self) -> Any:
+        return self.assembly.service.router.models["m"].version("")
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """Everything that is counted, but the times."""
+        metrics, load = self.pipeline.request_metrics[self.dialect], self.pipeline.load
+        each = self.version.statistics
+        return {
+            "ended": dict(metrics.ended),
+            "in flight": (metrics.in_flight, load.requests, load.total.requests, self.server.at_work),
+            "bytes": (metrics.received_bytes, metrics.sent_bytes),
+            "flows": {key: (sum(flow.counts), flow.failed) for key, flow in metrics.flows.items()},
+            "stages": {key: sum(stage.counts) for key, stage in metrics.stages.items()},
+            "version": (each.inference_count, each.refused, dict(each.failures), sum(each.latencies.counts)),
+            "requests": next(self.assembly.service.numbers),
+            "trend": len(self.assembly.service.trends.counts().latencies_ns),
+            "failures": self.assembly.service.access.recorded,
+        }
+
+
+@asynccontextmanager
+async def daemon(dialect: str, **listener: Any) -> AsyncIterator[Daemon]:
+    model = {"backend": "identity", "signature": {"inputs": TENSORS, "outputs": TENSORS}}
+    config = {
+        "server": {"access_log": "errors"},
+        "admin": {"listen": "127.0.0.1:0"},
+        "listeners": [{"listen": "127.0.0.1:0", "transport": "grpc", "dialects": [dialect]} | listener],
+        "models": {"m": model, "n": model},
+    }
+    options = parse(yaml.safe_dump(config))
+    assembly = assemble(options, load_local(options))
+    (listening,) = options.listeners
+    pipeline = assembly.pipeline(listening)
+    server = GrpcServer(
+        pipeline.handlers["grpc"],
+        parse_address(listening.listen),
+        load=pipeline.load,
+        max_response_bytes=listening.max_response_bytes,
+    )
+    address = await server.start()
+    async with grpc.aio.insecure_channel(f"{address.host}:{address.port}") as channel:
+        here = Daemon(server, pipeline, assembly, channel, dialect)
+        for number in range(WARM):
+            assert isinstance(await here.ask(number, 1), bytes)
+        yield here
+    await server.stop(0)
+    await assembly.close()
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the inline path has answered each call that it was offered."""
+    found: list[Any] = []
+    answer = HandlerInlinePath.answer
+
+    def spied(*arguments: Any) -> Any:
+        found.append(answer(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(HandlerInlinePath, "answer", spied)
+    return found
+
+
+async def compared(
+    scenario: Callable[[Daemon], Any], patch: pytest.MonkeyPatch, dialect: str = "oip", **listener: Any
+) -> Any:
+    """What ``scenario`` returns, which is the same on the usual path, as are the counts."""
+    found = []
+    for usual in (False, True):
+        if usual:
+            patch.setattr(TransportPipeline, "inline_path", lambda *_: None)
+        async with daemon(dialect, **listener) as here:
+            found.append((await scenario(here), here.counts))
+    assert found[0] == found[1]
+    return found[0][0]
+
+
+@pytest.mark.parametrize("dialect", ["oip", "tfserving"])
+async def test_calls_that_repeat(dialect: str, inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(here: Daemon) -> list[Any]:
+        return [await here.ask(number / 2, -number) for number in range(10)]
+
+    answers = await compared(scenario, monkeypatch, dialect)
+    for number, answer in enumerate(answers):
+        assert np.float32([number / 2, -number]).tobytes() in answer
+    assert len([each for each in inline if each is not None]) >= 10
+
+
+async def test_calls_that_differ(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = [
+        message("oip", 1, 2, 3)[1],
+        message("oip", 1, 2, model="n")[1],
+        message("oip", 1, 2, model="unknown")[1],
+        message("oip", 1, 2, name="y")[1],
+        oip_with_id(7),
+        oip_with_id(8),
+        b"",
+        b"\xff\xff\xff",
+        message("oip", 1, 2)[1][:-3],
+        message("oip")[1],
+    ]
+
+    async def scenario(here: Daemon) -> list[Any]:
+        found = []
+        for body in bodies:
+            found += [await here.ask(body=body), await here.ask(3.5, 4)]
+        return found
+
+    await compared(scenario, monkeypatch)
+    assert any(each is not None for each in inline)
+
+
+def _failing(error: Exception) -> Callable[..., tuple[Tensor, ...]]:
+    def run(*_: object) -> tuple[Tensor, ...]:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "error", [InferenceError(ErrorCode.MODEL_FAILED, "broken"), ValueError("a bug"), MemoryError()], ids=repr
+)
+async def test_a_model_that_fails(
+    error: Exception, inline: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(here: Daemon) -> list[Any]:
+        with monkeypatch.context() as failing:
+            failing.setattr(here.version, "_run", _failing(error))
+            failed = await here.ask()
+        return [failed, await here.ask()]
+
+    answers = await compared(scenario, monkeypatch)
+    assert isinstance(answers[0], tuple)
+    assert isinstance(answers[1], bytes)
+    assert any(isinstance(each, UnfinishedCall) for each in inline)
+
+
+async def test_an_answer_above_the_limit(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(here: Daemon) -> list[Any]:
+        return [await here.ask(*range(100)), await here.ask()]
+
+    answers = await compared(scenario, monkeypatch, max_response_bytes=100)
+    assert answers[0][0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert any(isinstance(each, UnfinishedCall) for each in inline)
+
+
+async def test_calls_that_take_the_usual_path(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed ones, and those whose end comes after their message."""
+
+    async def scenario(here: Daemon) -> list[Any]:
+        found = [await here.ask(compression=grpc.Compression.Gzip) for _ in range(4)]
+        method, body = message("oip", 1.5, 2.5)
+        for _ in range(4):
+            call = here.channel.stream_unary(method)()
+            await call.write(body)
+            await asyncio.sleep(0.02)
+            await call.done_writing()
+            found.append(await call)
+        return found
+
+    answers = await compared(scenario, monkeypatch)
+    assert all(isinstance(each, bytes) for each in answers)
+
+
+async def test_many_calls_at_once(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(here: Daemon) -> list[Any]:
+        return await asyncio.gather(*[here.ask(number, -number) for number in range(300)])
+
+    answers = await compared(scenario, monkeypatch)
+    for number, answer in enumerate(answers):
+        assert np.float32([number, -number]).tobytes() in answer
+
+
+async def test_calls_while_the_listener_stops(inline: list[Any]) -> None:
+    async with daemon("oip") as here:
+        calls = [asyncio.ensure_future(here.ask(number, 1)) for number in range(200)]
+        await asyncio.sleep(0.005)
+        assert await here.server.stop(5) == 0
+        for number, answer in enumerate(await asyncio.gather(*calls)):
+            if isinstance(answer, bytes):
+                assert np.float32([number, 1]).tobytes() in answer
+            else:
+                assert answer[0] is grpc.StatusCode.UNAVAILABLE
+        assert here.counts["in flight"] == (0, 0, 0, 0)
+
+
+async def test_calls_that_are_cancelled(inline: list[Any]) -> None:
+    async with daemon("oip") as here:
+        method, body = message("oip", 1.5, 2.5)
+        here.version._run = _failing(ValueError("a bug"))
+        for number in range(100):
+            call = here.channel.unary_unary(method)(body)
+            await asyncio.sleep(0.0001 * (number % 10))
+            call.cancel()
+        del here.version._run
+        here.version._run = here.version.instance.run
+        assert isinstance(await here.ask(), bytes)
+        assert here.counts["in flight"] == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancelled"])
+async def test_a_call_that_is_over(how: str, inline: list[Any]) -> None:
+    async with daemon("oip") as here:
+        assert isinstance(await here.ask(timeout=20), bytes)
+        method, body = message("oip", 1.5, 2.5)
+        handler: Any = here.pipeline.handlers["grpc"]
+        path = handler.inline_path(GrpcRequest(method, body))
+        context = Context(time.monotonic() - 1 if how == "deadline" else None, CancelToken())
+        if how == "cancelled":
+            context.cancel.cancel()
+        call = path.answer(body, context)
+        assert isinstance(call, UnfinishedCall)
+        answer = await call.serve(GrpcRequest(method, body, {}, context))
+        assert answer.code == (4 if how == "deadline" else 1)
+        assert here.counts["in flight"] == (0, 0, 0, 0)
+        assert sum(here.counts["version"][2].values()) == 1
+
+
+async def test_a_path_keeps_no_message(inline: list[Any]) -> None:
+    async with daemon("oip") as here:
+        method, body = message("oip", 1.5, 2.5)
+        handler: Any = here.pipeline.handlers["grpc"]
+        path = handler.inline_path(GrpcRequest(method, body))
+        for _ in range(2):
+            assert (path.request.message, path.opened.message) == (b"", None)
+            assert path.answer(body, Context()) is not None
+            assert path.answer(b"\xff\xff", Context()) is None
