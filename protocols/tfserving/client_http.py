@@ -115,10 +115,20 @@ def _get_of_model(
 
 
 def _decode_reachable(form: None, reply: HttpReply) -> Readiness:
-    """A server has no readiness of its own, and any answer but an error of the server shows that it works."""
-    if reply.status < 500:
-        return Readiness(True)
-    return Readiness(False, _error_text(reply))
+    """A server has no readiness of its own, and any answer but an error of the server shows that it works,
+    except the list of a server of KServe that has no ready model."""
+    if reply.status >= 500:
+        return Readiness(False, _error_text(reply))
+    if reply.status == 200 and _lists_nothing(reply.body):
+        return Readiness(False, "no model is ready")
+    return Readiness(True)
+
+
+def _lists_nothing(body: Buffer) -> bool:
+    try:
+        return not _read_list(body)
+    except InferenceError:
+        return False  # another answer
 
 
 def _decode_live(form: None, reply: HttpReply) -> Readiness:

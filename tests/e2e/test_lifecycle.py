@@ -135,18 +135,29 @@ def test_a_deadline_ends_the_waiting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "transport"), [("trtis", "http"), ("tfserving", "grpc"), ("grps", "http"), ("oip", "grpc")]
+    ("dialect", "transport", "flavor"),
+    [
+        ("trtis", "http", None),
+        ("tfserving", "grpc", None),
+        ("tfserving", "http", "kserve"),
+        ("grps", "http", None),
+        ("oip", "grpc", None),
+    ],
 )
-def test_a_server_that_drains_takes_no_readiness_away(dialect: str, transport: str, tmp_path: Path) -> None:
+def test_a_server_that_drains_takes_no_readiness_away(
+    dialect: str, transport: str, flavor: str | None, tmp_path: Path
+) -> None:
+    flavors = {"flavors": {dialect: flavor}} if flavor else {}
     servers = []
     for name in ("leaving", "staying"):
         (tmp_path / name).mkdir()
-        listener = {"listen": "127.0.0.1:0", "transport": transport, "dialects": [dialect]}
+        listener = {"listen": "127.0.0.1:0", "transport": transport, "dialects": [dialect], **flavors}
         settings = {"drain_secs": 60.0}
         servers.append(Daemon.start(tmp_path / name, config(listeners=[listener], server=settings)))
     urls = [server.addresses[0] for server in servers]
     # no probe at an interval notices
     there = {"dialect": dialect, "transport": transport, "urls": urls, "probe_interval_secs": 600}
+    there |= {"flavor": flavor} if flavor else {}
     model = {"upstream": "there", "remote_model": "identity", "signature": IDENTITY["signature"]}
     before = Daemon.start(tmp_path, config(upstreams={"there": there}, models={"m": model}))
     health = f"http://{before.addresses[0]}/v2/health/ready"

@@ -158,10 +158,13 @@ class OperationRequest:
 # --- probes and metadata
 
 
+_LEAVING = Readiness(False, "the server is shutting down", leaving=True)
+
+
 async def _ready(request: OperationRequest) -> Readiness:
     service = request.service
     if service.draining:
-        return Readiness(False, "the server is shutting down", leaving=True)
+        return _LEAVING
     if not service.is_online(request.dialect):
         return Readiness(False, "the server is offline")
     if not service.strict_readiness:
@@ -173,6 +176,9 @@ async def _ready(request: OperationRequest) -> Readiness:
 
 
 async def _model_ready(request: OperationRequest) -> Readiness:
+    # some balancers probe a model, and KServe's version 1 has no readiness of the server
+    if request.service.draining:
+        return _LEAVING
     state = None
     if request.route is not None:
         state = await request.route.ready(request.service.router.models, request.version)
@@ -313,6 +319,8 @@ async def _repository_index(request: OperationRequest) -> tuple[ModelStatus, ...
     models = await request.service.catalog.index(query.repository)
     if not query.ready:
         return models
+    if request.service.draining:
+        return ()
     return tuple(model for model in map(_ready_versions, models) if model.versions)
 
 

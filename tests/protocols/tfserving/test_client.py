@@ -229,6 +229,21 @@ def test_readiness(reply: HttpReply, ready: bool, text: str) -> None:
     assert (found.ready, text in found.reason) == (ready, True)
 
 
+@pytest.mark.parametrize(
+    ("reply", "ready"),
+    [
+        (answered({"models": ["m"]}), True),
+        (answered({"models": []}), False),
+        (answered({"error": "Missing model name in request."}, 400), True),
+        (answered({"object": "list"}), True),
+        (answered(b"hello"), True),
+        (answered({"error": "the server is shutting down"}, 503), False),
+    ],
+)
+def test_the_readiness_of_a_server(reply: HttpReply, ready: bool) -> None:
+    assert HTTP_CALLS[Operation.READY].decode(None, reply).ready is ready
+
+
 @pytest.mark.parametrize("camel", [False, True])
 def test_metadata(camel: bool) -> None:
     names = (
