@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import cast
 
@@ -36,7 +36,7 @@ from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad
 from interlingua.protocols.transport.sockets import client_host, half_closes, has_gone, send_at_once
 from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn, turns_of
-from interlingua.protocols.wire import NO_CONTEXT, NO_PARAMS, WHOLE, Buffer, HttpAnswer, HttpRequest, parts_of
+from interlingua.protocols.wire import NO_CONTEXT, NO_PARAMS, Buffer, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import CancelToken, Context, InferenceError
 
 _COMPLETE = (ANSWERING, UNREAD)
@@ -380,21 +380,12 @@ class HttpConnection(BodyReceiver):
             and not self._connections.stopping
             and not (self._half_closed and not reader.pending)
         )
-        parts, minor, bodiless = answer.parts, headers.minor, request.method == "HEAD"
-        if answer.rest is not None:
-            await self._writer.arriving(answer, answer.rest, minor, keep_alive=keep_alive)
-        elif not isinstance(parts, WHOLE) and isinstance(parts, AsyncIterator):
-            keep_alive = keep_alive and minor > 0
-            await self._writer.stream(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
-        else:
-            # a connection without others in flight waits for none
-            hold = keep_alive and len(self._connections.in_flight) > 1
-            writer = self._writer
-            if not writer.whole(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless, hold=hold):
-                await writer.large(answer, parts, minor, keep_alive=keep_alive)
-            elif writer.paused:
-                await writer.drain()
-        return keep_alive
+        # a connection without others in flight waits for none
+        hold = keep_alive and len(self._connections.in_flight) > 1
+        bodiless = request.method == "HEAD"
+        return await self._writer.write(
+            answer, headers.minor, keep_alive=keep_alive, bodiless=bodiless, hold=hold
+        )
 
     def _go_on(self, keep_alive: bool) -> None:
         """The answer is written: close, or begin the next request if it has arrived."""

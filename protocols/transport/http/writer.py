@@ -30,7 +30,7 @@ from interlingua.protocols.transport.writes import (
     flushes_of,
     write_pieces,
 )
-from interlingua.protocols.wire import BodyRest, Buffer, Headers, HttpAnswer, parts_of
+from interlingua.protocols.wire import WHOLE, BodyRest, Buffer, Headers, HttpAnswer, parts_of
 
 _GONE = "the client closed the connection"
 
@@ -90,6 +90,23 @@ class AnswerWriter:
         held, self.held = self.held, b""
         if held and not self._transport.is_closing():
             self._transport.write(held)
+
+    async def write(
+        self, answer: HttpAnswer, minor: int, *, keep_alive: bool, bodiless: bool, hold: bool
+    ) -> bool:
+        """Write any answer, and wait for the client where it is slow; the rest as below. Returns whether the
+        connection persists."""
+        parts = answer.parts
+        if answer.rest is not None:
+            await self.arriving(answer, answer.rest, minor, keep_alive=keep_alive)
+        elif not isinstance(parts, WHOLE) and isinstance(parts, AsyncIterator):
+            keep_alive = keep_alive and minor > 0
+            await self.stream(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
+        elif not self.whole(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless, hold=hold):
+            await self.large(answer, parts, minor, keep_alive=keep_alive)
+        elif self.paused:
+            await self.drain()
+        return keep_alive
 
     def whole(
         self,
