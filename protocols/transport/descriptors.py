@@ -32,6 +32,12 @@ def require_for_upstream() -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
+def pipe_ceiling() -> int:
+    """The lowest number of a descriptor that pipes (``kernel_pipe``) must not use: half are for others."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return UNLIMITED if limit == resource.RLIM_INFINITY else limit // 2
+
+
 def _ceiling(spare: int, part: int) -> int:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return UNLIMITED if limit == resource.RLIM_INFINITY else limit - min(spare, limit // part)

@@ -10,18 +10,25 @@ from interlingua.protocols.transport.timeouts import IDLE_SECS, Timeouts
 
 class StallWatch:
     """Aborts a connection whose client reads nothing for the write timeout, or too slowly, between
-    :meth:`start` and :meth:`cancel`."""
+    :meth:`start` and :meth:`cancel`. ``unsent`` is how many bytes wait for it: by default those in the buffer
+    of ``transport``."""
 
-    def __init__(self, transport: asyncio.Transport, timeouts: Timeouts) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        timeouts: Timeouts,
+        unsent: Callable[[], int] | None = None,
+    ) -> None:
         self._transport = transport
         self._timeouts = timeouts
+        self._unsent = transport.get_write_buffer_size if unsent is None else unsent
         self._left = 0
         self._least = 0  # how much has to be read until the next look
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Watch, if part of the output is unsent and not watched yet."""
-        if self._timer is None and (left := self._transport.get_write_buffer_size()):
+        if self._timer is None and (left := self._unsent()):
             secs = self._timeouts.write_secs
             self._left = left
             self._least = min(left, max(1, int(secs * self._timeouts.min_bytes_per_sec)))
@@ -46,7 +53,7 @@ class StallWatch:
 
     def _check(self) -> None:
         self._timer = None
-        if self._left - self._transport.get_write_buffer_size() >= self._least:
+        if self._left - self._unsent() >= self._least:
             self.start()
         else:
             self._transport.abort()

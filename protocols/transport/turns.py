@@ -108,7 +108,7 @@ class Turn:
     """Pauses and resumes reading from ``transport``. It is read as long as its owner wants input
     (:meth:`read`) and does not wait for its turn (:meth:`end`), when ``go_on`` is called."""
 
-    __slots__ = ("_go_on", "_received", "_transport", "_turns", "_wanted", "reading", "waiting")
+    __slots__ = ("_go_on", "_received", "_transport", "_turns", "_wanted", "lent", "reading", "waiting")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, go_on: Callable[[], None]
@@ -117,7 +117,7 @@ class Turn:
         self._go_on = go_on
         self._turns = turns_of(loop)
         self._wanted = self.reading = True
-        self.waiting = False
+        self.waiting = self.lent = False
         self._received = 0
 
     def received(self, count: int) -> None:
@@ -138,6 +138,11 @@ class Turn:
             self._wanted = wanted
             self._update()
 
+    def lend(self, lent: bool) -> None:
+        """Whether something else reads from the socket of ``transport``."""
+        self.lent = lent
+        self._update()
+
     def end(self) -> None:
         """Wait for the next turn: the owner has handled as much as it may at once."""
         if not self.waiting:
@@ -152,7 +157,7 @@ class Turn:
             self._update()
 
     def _update(self) -> None:
-        read = self._wanted and not self.waiting
+        read = self._wanted and not (self.waiting or self.lent)
         if read != self.reading and not self._transport.is_closing():
             self.reading = read
             (self._transport.resume_reading if read else self._transport.pause_reading)()

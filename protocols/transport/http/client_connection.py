@@ -19,6 +19,7 @@ from interlingua.protocols.transport.http1.body import BodyError
 from interlingua.protocols.transport.http1.headers import HeadersError
 from interlingua.protocols.transport.http1.reply_headers import ReplyHeaders
 from interlingua.protocols.transport.http1.reply_reader import BODY, IDLE, ReplyReader
+from interlingua.protocols.transport.kernel_pipe import KernelPipe
 from interlingua.protocols.transport.sockets import send_at_once
 from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn
 from interlingua.protocols.transport.writes import JOINED_BYTES, write_pieces
@@ -66,6 +67,7 @@ class HttpClientConnection(asyncio.Protocol):
         self._first = 0  # how much of _arriving has to be here
         self._arriving: ArrivingBody | None = None  # the body of an answer that need not be complete
         self._pauses = 0  # of the deadline
+        self._pipe_waits = False  # for more of the request
         self._left: float | None = None  # until the deadline when it was paused
 
     # called by the event loop
@@ -286,8 +288,22 @@ class HttpClientConnection(asyncio.Protocol):
         first = self._prefix(headers.headers)
         if first is None or first >= headers.length or (self._limit or headers.length) < headers.length:
             return None
-        self._first, self._arriving = first, ArrivingBody(headers.length, self._flow, self._loop)
+        self._first, self._arriving = first, ArrivingBody(headers.length, self._flow, self._loop, 0, self)
         return self._arriving
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """See ``BodySource``."""
+        return self._transport
+
+    def lend(self, lent: bool) -> None:
+        """See ``BodySource``."""
+        self._turn.lend(lent)
+
+    def body_piped(self, count: int) -> None:
+        """See ``BodySource``."""
+        self.reader.body_filled(count)
+        self._advance()
 
     def _advance_arriving(self, body: ArrivingBody) -> None:
         waiter = self._waiter
@@ -355,17 +371,40 @@ class HttpClientConnection(asyncio.Protocol):
         self.abort()
 
     async def _send_rest(self, rest: AsyncIterator[Buffer], chunked: bool) -> None:
+        body = rest if isinstance(rest, ArrivingBody) and not chunked else None
         try:
+            if body is not None and body.pipeable and not await self._pipe(body):
+                return
             while (piece := await self._next(rest)) is not None:
                 if self._writable is not None:
                     await self._writable
                 if size := size_of(piece):
                     pieces = chunk(piece, size) if chunked else (flat(piece),)
                     write_pieces(self._transport, pieces, size)
+                if body is not None and body.pipeable and not await self._pipe(body):
+                    return
             if chunked:
                 self._transport.write(b"0\r\n\r\n")
         except Exception as fault:
             self._fail(fault)
+
+    async def _pipe(self, body: ArrivingBody) -> bool:
+        """Send more of ``body`` through a pipe. Returns whether the server takes more: else its answer says
+        why, or the end of its connection."""
+        self._pause_deadline()
+        self._pipe_waits = True
+        try:
+            await body.pipe_to(self._transport, self._pipe_blocked)
+        except OSError:
+            return False
+        finally:
+            if self._pipe_waits:
+                self._resume_deadline()
+        return True
+
+    def _pipe_blocked(self, pipe: KernelPipe, blocked: bool) -> None:
+        self._pipe_waits = not blocked
+        (self._resume_deadline if blocked else self._pause_deadline)()
 
     async def _next(self, rest: AsyncIterator[Buffer]) -> Buffer | None:
         self._pause_deadline()

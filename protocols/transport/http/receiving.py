@@ -32,8 +32,9 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class BodyReceiver(asyncio.Protocol):
-    """A ``BodyOwner``. ``_expires`` is when the wait for a silent client ends, in monotonic time; ``_early``
-    replaces the handler's answer. A subclass sets what belongs to the socket, and has a task that answers."""
+    """A ``BodyOwner`` and a ``BodySource``. ``_expires`` is when the wait for a silent client ends, in
+    monotonic time; ``_early`` replaces the handler's answer. A subclass sets what belongs to the socket, and
+    has a task that answers."""
 
     _transport: asyncio.Transport
     _loop: asyncio.AbstractEventLoop
@@ -89,7 +90,7 @@ class BodyReceiver(asyncio.Protocol):
         if length > STREAMED_BYTES and self._early is None:
             prefix = self._settings.handler.prefix(request)
             if prefix is not None and prefix < length:
-                self._prefix, self._arriving = prefix, ArrivingBody(length, self._flow, self._loop)
+                self._prefix, self._arriving = prefix, ArrivingBody(length, self._flow, self._loop, 0, self)
                 self._reader.read_while_arriving(self._arriving)
         request.context.arrived = monotonic_ns()
         self._body_began = monotonic()
@@ -144,6 +145,29 @@ class BodyReceiver(asyncio.Protocol):
             self._serve_early(request, self._arriving)
         elif reader.state is not BODY:
             self._body_complete(request)
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """See ``BodySource``."""
+        return self._transport
+
+    def lend(self, lent: bool) -> None:
+        """See ``BodySource``."""
+        if not lent and self._reader.state is BODY and self._request is not None:
+            self._has_space(self._request)
+        self._turn.lend(lent)
+
+    def body_piped(self, count: int) -> None:
+        """See ``BodySource``."""
+        request, body = self._request, self._arriving
+        if request is None or body is None or self._reader.state is not BODY:
+            return  # the connection has ended, and the pipe is about to
+        self._expires = monotonic() + self._settings.timeouts.body_secs
+        self._reader.body_filled(count)
+        if self._reader.state is not BODY:
+            self._end_direct()
+            self._expires = math.inf
+        self._serve_early(request, body)
 
     def _serve_early(self, request: HttpRequest, body: ArrivingBody) -> None:
         """Have ``request`` answered while its ``body`` arrives, once enough of that is here."""

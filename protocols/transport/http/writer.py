@@ -21,6 +21,8 @@ from interlingua.protocols.transport.http1.answer import (
     status_line,
     total_size,
 )
+from interlingua.protocols.transport.http1.arriving import ArrivingBody
+from interlingua.protocols.transport.kernel_pipe import KernelPipe
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.transport.writes import (
@@ -52,7 +54,9 @@ class AnswerWriter:
 
     def __init__(self, transport: asyncio.Transport, timeouts: Timeouts) -> None:
         self._transport = transport
+        self._timeouts = timeouts
         self._stall = StallWatch(transport, timeouts)
+        self._pipe_stall: StallWatch | None = None
         self._writable: asyncio.Future[None] | None = None
         # the headers at the beginning of the last head, and that beginning
         self._known: Headers = ()
@@ -167,15 +171,37 @@ class AnswerWriter:
             self._check_client()
             self.flush()
             write_pieces(self._transport, pieces, total_size(pieces))
+            body = rest if isinstance(rest, ArrivingBody) else None
+            if body is not None and body.pipeable:
+                await self._pipe(body)
             async for piece in rest:
                 if self.paused:
                     await self.drain()
                 self._check_client()
                 self._transport.write(piece)
+                if body is not None and body.pipeable:
+                    await self._pipe(body)
             if self.paused:
                 await self.drain()
         finally:
             rest.close()
+
+    async def _pipe(self, body: ArrivingBody) -> None:
+        """Write more of ``body`` through a pipe."""
+        try:
+            await body.pipe_to(self._transport, self._pipe_blocked)
+        except OSError as fault:
+            raise ConnectionResetError(_GONE) from fault
+        finally:
+            if self._pipe_stall is not None:
+                self._pipe_stall.cancel()
+
+    def _pipe_blocked(self, pipe: KernelPipe, blocked: bool) -> None:
+        if blocked:
+            self._pipe_stall = StallWatch(self._transport, self._timeouts, pipe.unsent)
+            self._pipe_stall.start()
+        elif self._pipe_stall is not None:
+            self._pipe_stall.cancel()
 
     def _head(self, answer: HttpAnswer, framing: str, minor: int, keep_alive: bool) -> bytes:
         """See ``head_of``. Answers on a connection differ in their last headers, Server-Timing for example:

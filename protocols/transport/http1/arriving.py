@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from interlingua.protocols.transport.http1.body import SizedBody
+from interlingua.protocols.transport.kernel_pipe import PIPED_BYTES, Blocked, KernelPipe, can_pipe
 from interlingua.protocols.transport.memory import unfilled
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError
@@ -29,13 +31,33 @@ _COPIED_BYTES = 1 << 14
 Ended = Callable[[BaseException | None], None]
 
 
+class BodySource(Protocol):
+    """A connection whose body may go on through a pipe."""
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """Where it arrives."""
+
+    def lend(self, lent: bool) -> None:
+        """A pipe reads from the transport's socket, or no longer does."""
+
+    def body_piped(self, count: int) -> None:
+        """``count`` bytes have arrived, and are in a pipe."""
+
+
 class ArrivingBody:
     """A ``BodyRest``, and for its connection a body of ``total`` bytes, like ``SizedBody``. ``flow`` is
     called with whether to read on. ``window``: its client never has more than so many bytes on their way, and
-    gets credit for what is taken; 0 if it sends as much as is read."""
+    gets credit for what is taken; 0 if it sends as much as is read. It may leave ``source``, if there is one,
+    through a pipe."""
 
     def __init__(
-        self, total: int, flow: Callable[[bool], None], loop: asyncio.AbstractEventLoop, window: int = 0
+        self,
+        total: int,
+        flow: Callable[[bool], None],
+        loop: asyncio.AbstractEventLoop,
+        window: int = 0,
+        source: BodySource | None = None,
     ) -> None:
         self.size = 0
         """How many bytes have arrived."""
@@ -58,6 +80,9 @@ class ArrivingBody:
         self._waiter: asyncio.Future[None] | None = None
         self._fault: BaseException | None = None
         self._calls: list[Ended] = []
+        self._source = source
+        self._pipe: KernelPipe | None = None
+        self._sink_blocked: Blocked | None = None
 
     # for the connection that receives it
 
@@ -108,7 +133,9 @@ class ArrivingBody:
 
     def fill(self, count: int) -> None:
         """Note that ``count`` bytes have arrived in :meth:`buffer`."""
-        if self._whole is not None:
+        if self._pipe is not None:
+            self._left -= count
+        elif self._whole is not None:
             self._whole.fill(count)
         else:
             self._end += count
@@ -132,8 +159,14 @@ class ArrivingBody:
         """The rest does not arrive, because of ``fault``."""
         if not self.complete and self._fault is None:
             self._fault = fault
+            self.end_pipe()
             self._wake()
             self._finish(fault)
+
+    def end_pipe(self) -> None:
+        """The source is gone, or the body has failed."""
+        if self._pipe is not None:
+            self._pipe.stop()
 
     # for its reader, see BodyRest
 
@@ -157,6 +190,38 @@ class ArrivingBody:
                 return tail
             else:
                 raise StopAsyncIteration
+
+    @property
+    def pipeable(self) -> bool:
+        """Whether :meth:`pipe_to` may move what is still to come."""
+        return (
+            self._source is not None
+            and not self._held
+            and self._whole is None
+            and self._fault is None
+            and min(self._left, self.missing) >= PIPED_BYTES
+        )
+
+    async def pipe_to(self, sink: asyncio.Transport, blocked: Blocked) -> None:
+        """Move the bytes to come to the socket of ``sink``, if that is possible now. The pieces go on after
+        those that were moved. Raises ``OSError`` if the sink fails."""
+        if sink.get_write_buffer_size():
+            await asyncio.sleep(0)  # uvloop writes at the end of its turn
+        source = self._source
+        if source is None or not self.pipeable or not can_pipe(source.transport, sink):
+            return
+        left = min(self._left, self.missing)
+        try:
+            pipe = KernelPipe(source.transport, sink, left, self._piped, self._pipe_blocked)
+        except OSError:
+            return  # few descriptors are free
+        self._pipe, self._sink_blocked = pipe, blocked
+        self._space, self._begin, self._end = memoryview(b""), 0, 0
+        source.lend(True)
+        try:
+            await pipe.run()
+        finally:
+            self._take_back()
 
     async def whole(self) -> Buffer:
         """The first bytes and the rest in one buffer, once all is here. Raises as the pieces."""
@@ -213,10 +278,28 @@ class ArrivingBody:
             self._flow(True)
         return piece
 
+    def _piped(self, count: int) -> None:
+        assert self._source is not None, "the pipe has one"  # noqa: S101
+        self._source.body_piped(count)
+        if self.complete:
+            self._take_back()
+
+    def _pipe_blocked(self, pipe: KernelPipe, blocked: bool) -> None:
+        if not self.complete and self._fault is None:
+            self._flow(not blocked)
+        if self._sink_blocked is not None:
+            self._sink_blocked(pipe, blocked)
+
+    def _take_back(self) -> None:
+        """The event loop receives again."""
+        if self._pipe is not None and self._source is not None:
+            self._pipe = None
+            self._source.lend(False)
+
     def _arrived(self, count: int) -> None:
         self.size += count
         self.complete = self.size == self._total
-        if self._whole is None:
+        if self._whole is None and self._pipe is None:
             self._held += count
             if self._held >= self._pauses_at and not (self._paused or self.complete or self._fault):
                 self._paused = True

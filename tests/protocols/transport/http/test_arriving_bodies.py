@@ -74,6 +74,8 @@ class Http1Caller(RawHttp):
 Caller = type[Http1Caller] | type[Http2Caller]
 HELD = {Http1Caller: MIB, Http2Caller: STREAM_WINDOW}
 """The most that is held of a body that arrives."""
+SLOW = {Http1Caller: 64 * MIB, Http2Caller: 32 * MIB}
+"""More than the daemon and the system hold of a body that nobody reads."""
 
 
 OVER, IDS = (Http1Caller, Http2Caller), ("HTTP/1.1", "HTTP/2")
@@ -475,12 +477,12 @@ async def test_a_slow_upstream_slows_the_caller(over: Caller) -> None:
         await conversation.body()
         await conversation.send(oip_answer(b"x"))
 
-    size = 32 * MIB
+    size = SLOW[over]
     async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         sending = asyncio.create_task(caller.send(oip_request(bytes(size))))
         await until(lambda: bool(bridge.heads))
         await asyncio.sleep(0.1)
-        assert bridge.running == 1 and not sending.done() and caller.unsent > size // 2
+        assert bridge.running == 1 and not sending.done() and caller.unsent > size // 4
         go.set()
         assert (await asyncio.wait_for(caller.reply(), 10)).status == 200
         await sending
@@ -515,7 +517,7 @@ async def test_bodies_that_arrive_count_while_they_are_here(over: Caller) -> Non
 
 
 async def test_a_slow_caller_slows_the_upstream(over: Caller) -> None:
-    size = 32 * MIB
+    size = SLOW[over]
     writers = []
 
     async def behave(conversation: Conversation) -> None:
@@ -527,7 +529,7 @@ async def test_a_slow_caller_slows_the_upstream(over: Caller) -> None:
         await caller.send(oip_request(b"x"))
         await until(lambda: bool(writers))
         await asyncio.sleep(0.1)
-        assert writers[0].transport.get_write_buffer_size() > size // 2 and bridge.running == 1
+        assert writers[0].transport.get_write_buffer_size() > size // 4 and bridge.running == 1
         assert (await asyncio.wait_for(caller.reply(), 10)).body.endswith(bytes(size))
 
 
@@ -751,8 +753,11 @@ async def test_a_request_with_a_fallback_or_to_the_library_arrives_first(fallbac
     ):
         request = oip_request(pattern(2 * MIB))
         await caller.send(request[:-1])
-        await asyncio.sleep(0.1)
-        assert bool(bridge.heads) is not (bool(fallback) or engine == "library")
+        if fallback or engine == "library":
+            await asyncio.sleep(0.1)
+            assert not bridge.heads
+        else:
+            await until(lambda: bool(bridge.heads))
         await caller.send(request[-1:])
         assert (await asyncio.wait_for(caller.reply(), 5)).body == answer.partition(b"\r\n\r\n")[2]
         assert routes[0].counts.requests == 1
