@@ -42,6 +42,14 @@ RETIRED = {
     "behind an upstream": "upstream, of an upstream",
     "no place for": "cannot carry",
     "nonsense": "an invalid response",
+    "beside": "next to, with, besides",
+    "heard": "received",
+    "stand": "are",
+    "stands": "is",
+    "tell": "report, describe, show",
+    "telling": "reporting, describing, showing",
+    "tells": "reports, describes, shows",
+    "whom": "which model, which server",
 }
 """Phrase → replacement. Phrases match whole words in any case."""
 
@@ -50,7 +58,6 @@ RETIRED_IN_SOURCES = RETIRED | {
     "asks": "requests, queries, calls",
     "asked": "requested, queried, called",
     "asking": "requesting, querying, calling",
-    "beside": "next to, with, besides",
     "but for": "except",
     "crowd": "connection set",
     "gives up": "abandons, cancels",
@@ -58,20 +65,13 @@ RETIRED_IN_SOURCES = RETIRED | {
     "gone away": "disconnected",
     "has gone": "is closed, was removed",
     "have gone": "are closed, were removed",
-    "heard": "received",
     "lets go of": "releases, removes",
     "nothing but": "only",
     "nowhere": "in no …",
     "says so": "reports it, declares it",
-    "stand": "are",
-    "stands": "is",
-    "tell": "report, describe, show",
-    "telling": "reporting, describing, showing",
-    "tells": "reports, describes, shows",
     "whichever": "any",
-    "whom": "which model, which server",
 }
-"""Those of docstrings and comments: pages may ask and tell their readers."""
+"""Those of docstrings and comments: pages may ask their readers."""
 
 
 def _pattern(phrases: Mapping[str, str]) -> re.Pattern[str]:

@@ -115,9 +115,9 @@ def _path(model: str, version: str) -> str:
 
 def _renamed(header: bytes, names: PassthroughNames) -> bytes:
     document = parse_unambiguous(header)
-    for key, theirs in (("inputs", names.inputs), ("outputs", names.outputs)):
+    for key, renamed in (("inputs", names.inputs), ("outputs", names.outputs)):
         for entry in document.get(key, ()):
-            entry["name"] = theirs.get(entry["name"], entry["name"])
+            entry["name"] = renamed.get(entry["name"], entry["name"])
     return write_json(document)
 
 
@@ -134,30 +134,32 @@ def _answer(
             size = len(body) - length if rest is None else len(body) - length + rest.length
             if found is not None and found.size != size:
                 found = None
-        asked: _Request = opened.argument
+        request: _Request = opened.argument
         # an answer without data has another form
-        if found is not None and found.size and _has_outputs(found, asked, names):
-            if found.model == names.model and found.id == asked.id and not names.back:
+        if found is not None and found.size and _has_outputs(found, request, names):
+            if found.model == names.model and found.id == request.id and not names.back:
                 return HttpAnswer(200, found.headers, [reply.body], reply.rest), found.version
             if found.plain:
-                return _renamed_answer(found, asked, names, reply), found.version
+                return _renamed_answer(found, request, names, reply), found.version
     return decode_infer({}, reply) if reply.rest is None else None
 
 
-def _has_outputs(found: _Answer, asked: _Request, names: PassthroughNames) -> bool:
+def _has_outputs(found: _Answer, request: _Request, names: PassthroughNames) -> bool:
     """Whether an answer has the outputs that the caller wants, in their order."""
-    outputs, back, wanted = found.names, names.back, asked.heads.outputs
+    outputs, back, wanted = found.names, names.back, request.heads.outputs
     if back:
         outputs = tuple([back.get(name, name) for name in outputs])
     return outputs == (_chosen(names.order, wanted) if wanted else names.order)
 
 
-def _renamed_answer(found: _Answer, asked: _Request, names: PassthroughNames, reply: HttpReply) -> HttpAnswer:
+def _renamed_answer(
+    found: _Answer, request: _Request, names: PassthroughNames, reply: HttpReply
+) -> HttpAnswer:
     """The caller's answer in the caller's names."""
     described = tuple([(names.back.get(name, name), *rest) for name, *rest in found.outputs])
     # ids differ from request to request
-    write = binary_header.__wrapped__ if asked.id else binary_header
-    headers, header = write(names.model, found.version, described, asked.id)
+    write = binary_header.__wrapped__ if request.id else binary_header
+    headers, header = write(names.model, found.version, described, request.id)
     parts: list[Buffer] = [header, memoryview(reply.body)[found.length :]]
     return HttpAnswer(200, headers, parts, reply.rest)
 

@@ -62,9 +62,9 @@ class StallWatch:
 class IdleWatch:
     """Calls ``expired`` on a connection that receives nothing: after the idle timeout if ``state`` is "idle",
     the header timeout if it is "header" (its protocol is not known yet), the body timeout if it is "partial"
-    (part of a request has arrived) or if that arrives too slowly, never if it is "busy". ``heard`` is the
-    loop's time of the last sign of life, set by the owner; that of a "header" is its first byte. ``arrived``
-    is the size of the part that has arrived."""
+    (part of a request has arrived) or if that arrives too slowly, never if it is "busy". ``received_at`` is
+    the loop's time of the last byte or answer, set by the owner; that of a "header" is its first byte.
+    ``arrived`` is the size of the part that has arrived."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class IdleWatch:
         self._partial: tuple[float, int, int] | None = None  # since when, its sizes then and now
         self._expired = expired
         self._loop = asyncio.get_running_loop()
-        self.heard = self._loop.time()
+        self.received_at = self._loop.time()
         self._timer = self._loop.call_later(self._interval, self._check)
 
     def cancel(self) -> None:
@@ -96,7 +96,7 @@ class IdleWatch:
 
     def _check(self) -> None:
         state, now = self._state(), self._loop.time()
-        if now - self.heard >= self._allowed[state] or (state == "partial" and self._is_slow(now)):
+        if now - self.received_at >= self._allowed[state] or (state == "partial" and self._is_slow(now)):
             self._expired()
             return
         if state != "partial":

@@ -162,9 +162,9 @@ def _rewritten(asked: _Request, names: PassthroughNames) -> str:
     header.CopyFrom(asked.header)
     for entry, head in zip(header.input, asked.heads.inputs, strict=True):
         entry.dims[:] = fold(head.shape, asked.signature)
-    for entries, theirs in ((header.input, names.inputs), (header.output, names.outputs)):
+    for entries, renamed in ((header.input, names.inputs), (header.output, names.outputs)):
         for entry in entries:
-            entry.name = theirs.get(entry.name, entry.name)
+            entry.name = renamed.get(entry.name, entry.name)
     return write_request_header(header)
 
 

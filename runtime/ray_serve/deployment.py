@@ -63,7 +63,7 @@ class Plan:
     def stateful(self) -> bool:
         return self.idle_secs > 0
 
-    def beside(self, other: Plan) -> Plan:
+    def merged(self, other: Plan) -> Plan:
         """This plan, with the newest files of ``other``, whose daemon still requests them."""
         if other.newest in self.generations:
             return self
@@ -156,7 +156,7 @@ class ServeDeployment:
         with self.cluster.lock:
             before, plan = self.plan, self._wanted()
             if other is not None and other.plan is not None:
-                plan = plan.beside(other.plan)
+                plan = plan.merged(other.plan)
             self._owner = other.owner if other is not None and before is not None else self.cluster.token
             self.plan = plan
         try:

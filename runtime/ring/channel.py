@@ -106,7 +106,7 @@ class Channel:
         self._bell: asyncio.Handle | None = None
         self._open = True
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._hear, self._heard)
+        self._loop.add_reader(self._hear, self._on_doorbell)
         self._loop.add_reader(self._lifeline.fileno(), self._live)
         self._trimming = self._loop.call_later(_TRIM_SECS, self._trim)
 
@@ -171,7 +171,7 @@ class Channel:
         self.arena.trim()
         self._trimming = self._loop.call_later(_TRIM_SECS, self._trim)
 
-    def _heard(self) -> None:
+    def _on_doorbell(self) -> None:
         # the read also orders memory: slots are read after the counter of the bell
         os.eventfd_read(self._hear)
         self._take()

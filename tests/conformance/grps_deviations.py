@@ -26,8 +26,8 @@ DEVIATIONS: tuple[Row, ...] = (
     Row("bodies of probes are not read", "a probe should not fail for it", (
         "cpp:live_post_badjson", "cpp:live_post_octet")),
     Row("HEAD is answered without a body", "HTTP", ("cpp:live_head",)),
-    Row("parameters beside a content type", "any HTTP library may send a charset", _both("str_charset_ct")),
-    Row("an answer in JSON says so", "it is JSON, whatever the request was or said it was", (
+    Row("parameters of a content type", "any HTTP library may send a charset", _both("str_charset_ct")),
+    Row("an answer in JSON has the content type of JSON", "it is JSON, whatever the format of the request", (
         "cpp:str_text_plain", "cpp:str_no_ct", "cpp:form_ct", "cpp:predict_get", "cpp:predict_options",
         "cpp:stream_bad_ct", "cpp:custom_path_get", "cpp:m_CheckLiveness_get", "cpp:predict_no_ct")),
     Row("empty text, zero and empty lists are payloads", "they are", ("py:empty_str", "py:nd_scalar_zero")),

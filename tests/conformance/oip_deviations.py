@@ -100,7 +100,7 @@ HTTP: tuple[Deviation, ...] = (
     ),
     Deviation(
         "an HTTP/1.1 request without `Host`",
-        "RFC 9112 asks for it",
+        "RFC 9112 requires it",
         400,
         _STATUS,
         ("no_host",),

@@ -175,8 +175,8 @@ def test_lines_of_the_log_name_their_process(server: Server, connections: list[H
     audited = server.folder / "audit.log"
     eventually(audited.read_text)
     assert all(json.loads(line)["role"].startswith("front end") for line in audited.read_text().splitlines())
-    roles = {line["role"] for line in server.daemon.log}
-    assert {"supervisor", "front end 0"} <= roles
+    # a thread reads the log
+    eventually(lambda: {"supervisor", "front end 0"} <= {line["role"] for line in server.daemon.log})
 
 
 def test_the_dashboard_is_that_of_one_process_with_its_processes(server: Server) -> None:

@@ -54,22 +54,22 @@ class DaemonLoop:
                 self._loop.call_soon_threadsafe(self._ran)
             await asyncio.sleep(_PING_SECS)
 
-    async def ask(self, page: Callable[[], Awaitable[T]]) -> T:
+    async def call(self, page: Callable[[], Awaitable[T]]) -> T:
         """The answer of ``page``, which runs on the daemon's loop. Raises ``StalledError``, and what the page
         raises."""
 
         async def answer() -> T:
             return await page()
 
-        asked = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(answer(), self._loop))
+        pending = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(answer(), self._loop))
         try:
-            while not asked.done():
+            while not pending.done():
                 if (stalled := self.stalled_secs) > _PATIENCE_SECS:
                     raise StalledError(stalled)
-                await asyncio.wait((asked,), timeout=_PING_SECS)
-            return asked.result()
+                await asyncio.wait((pending,), timeout=_PING_SECS)
+            return pending.result()
         finally:
-            asked.cancel()
+            pending.cancel()
 
     def families(self, stalled_secs: float | None = None) -> Iterator[Family]:
         """The metrics of the loop, which need no answer from it; ``stalled_secs`` as seen before, or as it is

@@ -125,24 +125,24 @@ class AdminListener:
     def _pages(self, site: Site) -> Mapping[str, Page | QueryPage]:
         """The pages of the daemon, and those that need no answer from it."""
         pages = site.pages()
-        asked = {path: self._asked_page(page) for path, page in pages.items()}
+        reports = {path: self._daemon_page(page) for path, page in pages.items()}
         events = EventPage(partial(self._look, site), self._viewers)
         return {
-            **asked,
+            **reports,
             **assets.PAGES,
             "/events": QueryPage(events.write),
             "/health/live": self._live,
             "/metrics": MetricsPage(partial(self._metrics, site.metrics)),
         }
 
-    def _asked_page(self, page: Page | QueryPage) -> Page | QueryPage:
+    def _daemon_page(self, page: Page | QueryPage) -> Page | QueryPage:
         if isinstance(page, QueryPage):
             return QueryPage(lambda query: self._ask(partial(page.write, query)))
         return partial(self._ask, page)
 
     async def _look(self, site: Site, selection: Selection, cursor: Cursor) -> tuple[bytes, Cursor]:
         try:
-            return await self._daemon.ask(partial(site.live.look, selection, cursor))
+            return await self._daemon.call(partial(site.live.look, selection, cursor))
         except StalledError as stalled:
             raise ConnectionError(str(stalled)) from stalled
 
@@ -153,15 +153,15 @@ class AdminListener:
 
     async def _ask(self, page: Page) -> HttpAnswer:
         try:
-            return await self._daemon.ask(page)
+            return await self._daemon.call(page)
         except StalledError as stalled:
             return plain(503, str(stalled), (("retry-after", "1"),))
 
     async def _metrics(self, page: Page, openmetrics: bool) -> HttpAnswer:
         """All metrics, or while the daemon is stalled those of the process and of the stall."""
         try:
-            asked = page.openmetrics if openmetrics and isinstance(page, MetricsPage) else page
-            found = await self._daemon.ask(asked)
+            wanted = page.openmetrics if openmetrics and isinstance(page, MetricsPage) else page
+            found = await self._daemon.call(wanted)
             own = exposition(self._daemon.families(), openmetrics)
         except StalledError as stalled:
             # the stall may end while the page is written

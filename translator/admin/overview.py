@@ -41,22 +41,22 @@ class ReadinessWatch:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._asking: asyncio.Task[dict[str, Any]] | None = None
+        self._pending: asyncio.Task[dict[str, Any]] | None = None
         self._known: dict[str, Any] = {"ready": False, "reasons": ["not known yet: waiting for an upstream"]}
 
     async def look(self) -> dict[str, Any]:
-        asking = self._asking = self._asking or asyncio.create_task(readiness(self._service))
-        await asyncio.wait((asking,), timeout=_PATIENCE_SECS)
-        if asking.done():
-            self._known = asking.result()
-            if self._asking is asking:
-                self._asking = None
+        pending = self._pending = self._pending or asyncio.create_task(readiness(self._service))
+        await asyncio.wait((pending,), timeout=_PATIENCE_SECS)
+        if pending.done():
+            self._known = pending.result()
+            if self._pending is pending:
+                self._pending = None
         return self._known
 
     async def close(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait((self._asking,))
+        if self._pending is not None:
+            self._pending.cancel()
+            await asyncio.wait((self._pending,))
 
 
 def overview(service: Service, by_listener: ByListener) -> dict[str, Any]:

@@ -70,7 +70,7 @@ async def _served(url: str, dialect: str | None, transport: str | None) -> list[
             raise LookupError(url)
         binding = found
     async with Conversation(parse_url(url, binding.transport), binding, _TIMEOUT_SECS) as server:
-        return [each.name for each in await server.ask(listing)]
+        return [each.name for each in await server.call(listing)]
 
 
 def _configured() -> list[str]:

@@ -69,7 +69,7 @@ class JudgeProcess:
     def submit(self, mirror: int, copy: Copy, on_findings: OnFindings) -> None:
         """See ``Judge``; ``mirror`` is the route number."""
         if self._link is not None and not self._link.lost:
-            self._link.ask(mirror, copy, on_findings)
+            self._link.submit(mirror, copy, on_findings)
             return
         self._start()
         if self._starting is None:
@@ -204,7 +204,7 @@ class _Link(asyncio.Protocol):
         if not self.lost:
             self._transport.writelines(parts)
 
-    def ask(self, mirror: int, copy: Copy, on_findings: OnFindings) -> None:
+    def submit(self, mirror: int, copy: Copy, on_findings: OnFindings) -> None:
         """Send ``copy`` to the judge of ``mirror``. A mirror passes the same ``on_findings`` every time."""
         flight = self._in_flight.get(mirror)
         if flight is None:

@@ -79,7 +79,7 @@ class Conversation:
         """Whether the dialect has the operation."""
         return operation in self._calls
 
-    async def ask(self, operation: Operation, argument: Any = None) -> Any:
+    async def call(self, operation: Operation, argument: Any = None) -> Any:
         """The result of ``operation``. Raises ``InferenceError``."""
         call = self._calls[operation]
         request, form = call.encode(argument, None)
@@ -89,11 +89,11 @@ class Conversation:
         """The server's name and version, if it reports them. Raises ``InferenceError`` if it does not speak
         the dialect. ``model`` is one of its models, for dialects without server metadata."""
         if Operation.SERVER_METADATA not in self._calls:
-            metadata: ModelMetadata = await self.ask(Operation.MODEL_METADATA, ModelRef(model))
+            metadata: ModelMetadata = await self.call(Operation.MODEL_METADATA, ModelRef(model))
             server = metadata.server
             return f"{server.name} {server.version}".strip() if server is not None else metadata.platform
         try:
-            found: ServerMetadata = await self.ask(Operation.SERVER_METADATA)
+            found: ServerMetadata = await self.call(Operation.SERVER_METADATA)
         except InferenceError:
             if not await self._is_alive():
                 raise
@@ -106,7 +106,7 @@ class Conversation:
     async def _is_alive(self) -> bool:
         """Whether a server without metadata reports that it is live."""
         try:
-            alive: Readiness = await self.ask(Operation.LIVE)
+            alive: Readiness = await self.call(Operation.LIVE)
         except InferenceError:
             return False
         return alive.ready

@@ -120,7 +120,7 @@ async def _faults(
             yield fault
         return
     try:
-        metadata: ModelMetadata = await server.ask(Operation.MODEL_METADATA, ModelRef(remote))
+        metadata: ModelMetadata = await server.call(Operation.MODEL_METADATA, ModelRef(remote))
     except InferenceError as error:
         if error.code is ErrorCode.UNSUPPORTED:  # an optional operation
             return
@@ -160,7 +160,7 @@ async def _ready(server: Conversation, operation: Operation, argument: ModelRef 
     if not server.offers(operation):
         return Readiness(True)
     try:
-        ready: Readiness = await server.ask(operation, argument)
+        ready: Readiness = await server.call(operation, argument)
     except InferenceError as error:
         return Readiness(error.code is ErrorCode.UNSUPPORTED, error.message)
     return ready
@@ -171,7 +171,7 @@ async def _listed(server: Conversation) -> Mapping[str, bool] | None:
     if not server.offers(Operation.REPOSITORY_INDEX):
         return None
     try:
-        models: Sequence[ModelStatus] = await server.ask(Operation.REPOSITORY_INDEX)
+        models: Sequence[ModelStatus] = await server.call(Operation.REPOSITORY_INDEX)
     except InferenceError:
         return None
     # some servers list only names, some list versions only of loaded models

@@ -137,11 +137,11 @@ class AccessLog:
         context: Context,
         outcome: RequestOutcome,
         size: Size,
-        asked: tuple[Operation | None, str, str] = (None, "", ""),
+        requested: tuple[Operation | None, str, str] = (None, "", ""),
         event: str = "request",
     ) -> None:
-        """Record a request that has ended just now, as the mode says. ``asked`` are its operation, model and
-        version."""
+        """Record a request that has ended just now, if the mode includes it. ``requested`` are its operation,
+        model and version."""
         recorded = self.every or (self.errors and self._permits())
         if not recorded and outcome.failure is None:
             return
@@ -157,8 +157,8 @@ class AccessLog:
             event,
             place,
             name,
-            asked[0],
-            (asked[1], asked[2], target, context.version),
+            requested[0],
+            (requested[1], requested[2], target, context.version),
             (self._upstream_of(target) if target else "", context.upstream),
             outcome,
             size,

@@ -113,7 +113,7 @@ class GroupState:
         made = [each for each in log.changes if each.operation in MOVING]
         if not any(each.operation is Operation.SET_ONLINE for each in made):
             made = [*offline_in((EVERY_DIALECT,) if started_offline else ()), *made]
-        return made + (await self.supervisor.runtime.ask("changed models") or [])
+        return made + (await self.supervisor.runtime.request("changed models") or [])
 
     async def carry_out(self, changes: Changes) -> None:
         for each in changes:

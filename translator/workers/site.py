@@ -122,7 +122,7 @@ class SupervisorSite:
     async def readiness(self) -> dict[str, Any]:
         """Ready if the runtime process is there and a front end is ready."""
         front_ends = self._supervisor.front_ends
-        replies = await asyncio.gather(*(each.ask("ready") for each in front_ends))
+        replies = await asyncio.gather(*(each.request("ready") for each in front_ends))
         answered = [each for each in replies if each is not None]
         ready = [each for each in answered if each["ready"]]
         if ready:

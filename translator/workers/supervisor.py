@@ -110,9 +110,9 @@ class ServerProcess:
 
     async def collect(self, kind: Kind) -> list[Any]:
         """What this process and those that it has replaced add to a report."""
-        return self.reports.take(kind, await self.ask("report", kind))
+        return self.reports.take(kind, await self.request("report", kind))
 
-    async def ask(self, kind: str, value: object = None) -> Any:
+    async def request(self, kind: str, value: object = None) -> Any:
         """The reply of the process to a message; None if it does not answer in time."""
         if self.process is None or not self.ready.is_set():
             return None
@@ -126,7 +126,7 @@ class ServerProcess:
             self._answer_secs = self._loop.time() - began
 
     async def carry_out(self, kind: str, value: object, secs: float | None) -> Any:
-        """The reply of the process to a message, as :meth:`ask`; it may take ``secs``."""
+        """The reply of the process to a message, as :meth:`request`; it may take ``secs``."""
         if self.process is None or not self.ready.is_set():
             return None
         try:
@@ -241,7 +241,7 @@ class FrontEnd(ServerProcess):
     async def repeat(self, change: StateChange) -> None:
         """Have it repeat what a client has changed in another front end."""
         if self.ready.is_set():
-            await self.ask("repeat", [change])
+            await self.request("repeat", [change])
         elif self.process is not None:
             # it is carried out before the process is ready
             self.process.control.send("repeat", [change])
@@ -384,7 +384,7 @@ class Supervisor:
         await asyncio.gather(*(each.repeat(change) for each in others))
         if change.operation is Operation.LOG_SETTINGS:
             self._log.change(change.argument)
-            await self.runtime.ask("log", change.argument)
+            await self.runtime.request("log", change.argument)
 
     async def collect(self, kind: Kind, source: ServerProcess | None = None) -> list[Any]:
         """What the processes add to a report, the runtime process first; without ``source``, which adds its
@@ -396,7 +396,7 @@ class Supervisor:
 
     async def leave(self) -> None:
         """Report not ready from now on."""
-        await asyncio.gather(*(each.ask("leave") for each in self.front_ends))
+        await asyncio.gather(*(each.request("leave") for each in self.front_ends))
 
     @property
     def models(self) -> tuple[list[str], list[str]]:

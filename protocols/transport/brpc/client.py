@@ -188,7 +188,7 @@ class BrpcConnectionClient:
         )
 
     def _passed(self) -> InferenceError:
-        return self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
+        return self._error(ErrorCode.DEADLINE_EXCEEDED, "was not called: the deadline has passed")
 
     def _failed(self, fault: TimeoutError | FrameError | ConnectionError) -> InferenceError:
         """The error of a call that got no frame."""

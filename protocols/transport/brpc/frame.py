@@ -250,19 +250,19 @@ def read_meta(data: Buffer) -> Meta:
         raise FrameError("the meta of a frame is not protobuf") from fault
     if not meta.IsInitialized():
         raise FrameError("the meta of a frame lacks the name of a service or a method")
-    asks, tells = meta.HasField("request"), meta.HasField("response")
+    has_request, has_response = meta.HasField("request"), meta.HasField("response")
     request, response = meta.request, meta.response
     return Meta(
-        _text(request.service_name) if asks else None,
-        _text(request.method_name) if asks else "",
-        request.timeout_ms if asks else 0,
-        response.error_code if tells else 0,
-        _text(response.error_text) if tells else "",
+        _text(request.service_name) if has_request else None,
+        _text(request.method_name) if has_request else "",
+        request.timeout_ms if has_request else 0,
+        response.error_code if has_response else 0,
+        _text(response.error_text) if has_response else "",
         meta.compress_type,
         meta.correlation_id,
         meta.attachment_size,
-        headers_in(meta) if asks else NO_HEADERS,
-        _text(meta.authentication_data) if asks else "",
+        headers_in(meta) if has_request else NO_HEADERS,
+        _text(meta.authentication_data) if has_request else "",
     )
 
 
@@ -276,14 +276,14 @@ def write_request(
 ) -> Sequence[Buffer]:
     """The parts of a request's frame; ``message`` is the last one, uncopied. ``headers`` become user fields,
     the trace and the request id fields of the request too."""
-    asked = _names(service, method)
+    request = _names(service, method)
     if headers:
-        asked += trace_fields(headers)
+        request += trace_fields(headers)
     if timeout_ms:
-        asked += _TIMEOUT_TAG + varint(timeout_ms)
+        request += _TIMEOUT_TAG + varint(timeout_ms)
     meta = b"".join(
         (
-            *(b"\x0a", varint(len(asked)), asked),
+            *(b"\x0a", varint(len(request)), request),
             *(_COMPRESSION_TAG, b"\x00", _CORRELATION_TAG, varint(correlation_id & _UINT64)),
             *([user_fields(headers.items())] if headers else ()),
         )

@@ -204,7 +204,7 @@ class _Connection(SharedReceiver):
     def data_received(self, data: Buffer) -> None:
         """Read frames, if the first bytes are those of a frame."""
         if not self._first:
-            self._idle.heard = self._loop.time()
+            self._idle.received_at = self._loop.time()
         if self._first is not None:
             data = self._first + data
             protocol = protocol_of(data)
@@ -218,7 +218,7 @@ class _Connection(SharedReceiver):
 
     def direct_received(self, count: int) -> None:
         """More of a large frame."""
-        self._idle.heard = self._loop.time()
+        self._idle.received_at = self._loop.time()
         self._frames.received(count)
         self._advance()
 
@@ -408,7 +408,7 @@ class _Connection(SharedReceiver):
         self._running.pop(task).write_ended()
         self._backlog.requests -= 1
         self._backlog.size -= size
-        self._idle.heard = self._loop.time()
+        self._idle.received_at = self._loop.time()
         self._advance()
 
     def _fail(self, correlation_id: int, answer: BrpcAnswer) -> None:

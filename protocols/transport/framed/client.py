@@ -68,14 +68,14 @@ class PooledFramedClient:
         deadline = request.context.deadline
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
-            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
+            raise self._error(ErrorCode.DEADLINE_EXCEEDED, "was not called: the deadline has passed")
         try:
             async with asyncio.timeout(left):
                 kept = self._kept() or await self._shared()
                 if kept is not None:
                     try:
                         return await self._exchange(kept, request)
-                    except _UnheardError:
+                    except _NoReplyError:
                         if not request.repeatable:
                             raise
                 return await self._exchange(await self._connect(), request)
@@ -107,7 +107,7 @@ class PooledFramedClient:
             await asyncio.wait(gone)
 
     async def _exchange(self, connection: _Connection, request: FramedCall) -> FramedReply:
-        message = await connection.ask(request.parts)
+        message = await connection.exchange(request.parts)
         if not connection.in_flight:
             if not connection.usable:
                 connection.abort()
@@ -183,12 +183,12 @@ class _Connection(asyncio.BufferedProtocol):
         self._splitter = FrameSplitter(max_message_bytes)
         self._among = among
         self._replies: deque[asyncio.Future[memoryview]] = deque()
-        self._heard = self._ended = False
+        self._received = self._ended = False
         self.kept = False
         self.idle_since = 0.0
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def ask(self, parts: Sequence[Buffer]) -> memoryview:
+    async def exchange(self, parts: Sequence[Buffer]) -> memoryview:
         """Send a frame and wait for the message that answers it. Raises ``ConnectionError`` if the connection
         breaks first, ``FrameTooLargeError``."""
         reply: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
@@ -234,7 +234,7 @@ class _Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Complete the messages that arrived. Unexpected bytes end the connection."""
         self._splitter.received(nbytes)
-        self._heard = True
+        self._received = True
         if not self._replies:
             self._stop()
             return
@@ -246,8 +246,8 @@ class _Connection(asyncio.BufferedProtocol):
                 reply = self._replies.popleft()
                 if not reply.done():
                     reply.set_result(message)
-                self._heard = bool(self._splitter.start)
-                if self._heard and not self._replies:
+                self._received = bool(self._splitter.start)
+                if self._received and not self._replies:
                     self._stop()
                     return
         except FrameTooLargeError as fault:
@@ -280,15 +280,15 @@ class _Connection(asyncio.BufferedProtocol):
         for place, reply in enumerate(self._replies):
             if reply.done():
                 continue
-            if self._heard and not place:
+            if self._received and not place:
                 reply.set_exception(ConnectionError("broke off in the middle of its answer"))
             else:
-                reply.set_exception(_UnheardError(_BROKEN_OFF))
+                reply.set_exception(_NoReplyError(_BROKEN_OFF))
 
 
 class _ForeignError(Exception):
     """The data is not in frames."""
 
 
-class _UnheardError(ConnectionError):
+class _NoReplyError(ConnectionError):
     """The connection broke before the first byte of a reply."""

@@ -150,7 +150,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what arrived."""
-        self._idle.heard = self._loop.time()
+        self._idle.received_at = self._loop.time()
         if self._ending:
             return  # input is read and thrown away
         self._splitter.received(nbytes)
@@ -328,7 +328,7 @@ class _Connection(asyncio.BufferedProtocol):
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._server.connections.in_flight.discard(task)
         self._server.connections.changed()
-        self._idle.heard = self._loop.time()
+        self._idle.received_at = self._loop.time()
         if self._calls:  # else the connection is gone
             self._go_on()
 

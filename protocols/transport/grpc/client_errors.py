@@ -25,7 +25,7 @@ class ClientErrors:
 
     def too_late(self) -> InferenceError:
         """The deadline had passed before the call."""
-        return self._error(ErrorCode.DEADLINE_EXCEEDED, "was not asked: the deadline has passed")
+        return self._error(ErrorCode.DEADLINE_EXCEEDED, "was not called: the deadline has passed")
 
     def timed_out(self) -> InferenceError:
         """The deadline passed during the call."""

@@ -152,7 +152,7 @@ async def test_a_slow_page_on_a_loop_that_runs_is_waited_for(monkeypatch: pytest
     async def other_side() -> object:
         watching = asyncio.create_task(daemon.watch())
         try:
-            return await daemon.ask(slow)  # type: ignore[arg-type]
+            return await daemon.call(slow)  # type: ignore[arg-type]
         finally:
             watching.cancel()
 
