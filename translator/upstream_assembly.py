@@ -31,7 +31,7 @@ from interlingua.runtime.upstream.pool import (
     Weighted,
     members_at,
 )
-from interlingua.runtime.upstream.pool.homes import Homes
+from interlingua.runtime.upstream.pool.homes import SequenceServers
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas.offload import DecodingLimits
 from interlingua.translator.config.members import members_file
@@ -64,7 +64,7 @@ def binding_of(options: UpstreamOptions) -> Binding:
 def upstream_of(
     name: str,
     options: UpstreamOptions,
-    homes: Homes | None = None,
+    homes: SequenceServers | None = None,
     own_headers: Mapping[str, Callable[[], str]] | None = None,
 ) -> Upstream:
     """The upstream ``name``. Its sequences have their servers by ``homes``. ``own_headers`` are added to
@@ -98,7 +98,7 @@ def _forwarding(options: UpstreamOptions, more: Mapping[str, Callable[[], str]] 
     return Forwarding(options.forward_headers, {**own, **(more or {})})
 
 
-def _pool(options: UpstreamOptions, homes: Homes | None = None) -> Pool:
+def _pool(options: UpstreamOptions, homes: SequenceServers | None = None) -> Pool:
     make, path = partial(_server, options, _tls(options)), members_file(options)
     listing = None if path is None else Listing(MembersFile(path, options.transport), make)
     servers = [] if listing else [make(url) for url in options.urls]

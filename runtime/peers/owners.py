@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from interlingua.runtime.peers.rendezvous import Rendezvous
-from interlingua.runtime.upstream.pool.homes import Homes, Key, Publish
+from interlingua.runtime.upstream.pool.homes import Key, Publish
 from interlingua.runtime.upstream.pool.member import Member
 from interlingua.schemas import unavailable
 
@@ -28,13 +28,14 @@ IsLost = Callable[[Identity], bool]
 _log = logging.getLogger(__name__)
 
 
-class Owners(Homes):
-    """``is_here``: whether a peer is this daemon; ``here`` are those that are, of which one is usual.
-    ``settle_secs`` is None for a list that never changes. ``lose`` is called when sequences here may have
-    another owner."""
+class Owners:
+    """The ``SequenceServers`` of the peers.
+
+    ``is_here``: whether a peer is this daemon; ``here`` are those that are, usually one. ``settle_secs`` is
+    None for a list that never changes. ``lose`` is called when sequences here may have another owner.
+    """
 
     def __init__(self, settle_secs: float | None, is_here: Callable[[Member], bool]) -> None:
-        super().__init__()
         self.here: tuple[Member, ...] = ()
         self.lose: Callable[[IsLost], object] | None = None
         self._is_here = is_here
@@ -134,23 +135,26 @@ class Owners(Homes):
         here = ",".join(member.url for member in self.here)
         _log.info("peers changed", extra={"facts": {"peers": len(self._list.members), "here": here}})
 
-    # --- as the pool of the peers has it: nothing is remembered of a sequence
+    # --- what the pool of the peers calls: the list alone determines the owner of a sequence
 
     def first(self, identity: Identity, members: Sequence[Member]) -> list[Member]:
-        """See ``Homes``; ``members`` are those of the list."""
+        """See ``SequenceServers``; ``members`` are those of the list."""
         return [self._list.owner(identity)] if members else []
 
     def find(self, key: Key, members: Sequence[Member]) -> Member | None:
         return next(iter(self.first(key[1], members)), None)
 
     def remember(self, key: Key, member: Member, members: Sequence[Member], start: bool) -> None:
-        """The list says it all."""
+        """Nothing is kept of a sequence."""
 
     def forget(self, key: Key) -> None:
-        """The list says it all."""
+        """Nothing is kept of a sequence."""
 
     def share(self, publish: Publish) -> None:
-        """Each process has the list."""
+        """Every process has the list."""
+
+    def place(self, key: Key, url: str | None) -> None:
+        """No process publishes owners."""
 
 
 def _is_lost(identity: Identity, members: Rendezvous, here: Sequence[Member]) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
+from typing import Protocol
 
 from interlingua.runtime.upstream.pool.member import Member
 
@@ -25,9 +26,34 @@ Publish = Callable[[Key, str | None], None]
 """Has other processes know the url of the server of a sequence, None for the first in its order."""
 
 
+class SequenceServers(Protocol):
+    """Which server of a pool has the state of a sequence."""
+
+    def first(self, identity: int | str, members: Sequence[Member]) -> list[Member]:
+        """``members`` for a sequence that begins, the best first."""
+
+    def find(self, key: Key, members: Sequence[Member]) -> Member | None:
+        """The server among ``members`` with the state of a sequence; None if it is gone."""
+
+    def remember(self, key: Key, member: Member, members: Sequence[Member], start: bool) -> None:
+        """A request of a sequence goes to ``member``."""
+
+    def forget(self, key: Key) -> None:
+        """The sequence ends."""
+
+    def changed(self, members: Sequence[Member]) -> None:
+        """The pool has ``members`` from now on."""
+
+    def share(self, publish: Publish) -> None:
+        """Notify other processes by ``publish``."""
+
+    def place(self, key: Key, url: str | None) -> None:
+        """As another process reports; see ``Publish``."""
+
+
 class Homes:
     """The servers of the sequences of one process, and with :meth:`share` those of other processes that are
-    not where their order says."""
+    not first in the order of their sequence. See ``SequenceServers``."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Key, Member] = OrderedDict()

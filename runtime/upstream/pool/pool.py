@@ -18,7 +18,7 @@ from interlingua.protocols.transport.closing import ended_by
 from interlingua.protocols.wire import BodyRest, ConnectionFailedError
 from interlingua.runtime.upstream.pool import spans
 from interlingua.runtime.upstream.pool.discovery import Discovery
-from interlingua.runtime.upstream.pool.homes import Homes, Key, Publish
+from interlingua.runtime.upstream.pool.homes import Homes, Key, Publish, SequenceServers
 from interlingua.runtime.upstream.pool.member import Member
 from interlingua.runtime.upstream.pool.probes import Probe, Probes
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
@@ -44,7 +44,7 @@ class Pool:
         probes: Probes | None = None,
         discovery: Discovery | None = None,
         weighted: Weighted | None = None,
-        homes: Homes | None = None,
+        homes: SequenceServers | None = None,
     ) -> None:
         self.members = list(members)
         self._probes = probes
@@ -52,7 +52,7 @@ class Pool:
         self.watched = self._watching = False
         self._upstream = ""
         self._query: Probe | None = None
-        self.homes = homes or Homes()
+        self.homes: SequenceServers = homes or Homes()
         self._server_changed: Callable[[Member], None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._examined: SharedValue[None] = SharedValue(EXAMINED_SECS)
