@@ -65,7 +65,11 @@ def most_inflated(size: int, limit: int | None, limits: DecodingLimits) -> int:
 
 def _too_large(coding: str, most: int, limit: int | None, limits: DecodingLimits) -> InferenceError:
     if most == limit:
-        message = f"the {coding} body has more than {limit} bytes when decompressed"
+        option = "max_response_bytes" if limits.owner == "upstream" else "max_request_bytes"
+        message = (
+            f"the {coding} body has more than the {limit} bytes that {option} of this {limits.owner} allows, "
+            "when decompressed"
+        )
         return InferenceError(ErrorCode.TOO_LARGE, message)
     if most == limits.max_decompressed_bytes:
         option, what = "max_decompressed_bytes", f"has more than the {most} bytes"
