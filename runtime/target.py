@@ -90,6 +90,10 @@ class Version(Protocol):
         """Whether :meth:`answer` would not wait now. Never raises."""
         return False
 
+    def answer_now(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer | None:
+        """As :meth:`answer`; None if that would wait."""
+        return None
+
     def answers(
         self, request: InferRequest, outputs: tuple[str, ...]
     ) -> AsyncGenerator[InstanceAnswer, None]:
@@ -152,6 +156,10 @@ class Target(Protocol):
     def infers_at_once(self, request: InferRequest) -> bool:
         """Whether :meth:`infer` would not wait now, so that it needs no task. Raises as :meth:`infer`."""
         return False
+
+    def infer_now(self, request: InferRequest) -> InferResponse | None:
+        """As :meth:`infer`; None, with nothing counted, if that would wait."""
+        return None
 
     def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
         """Answer ``request`` with any number of responses, as they come; of the last one ``final`` is

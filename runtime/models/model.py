@@ -10,6 +10,7 @@ from contextlib import aclosing
 from interlingua.runtime.model_config.config import LoadError
 from interlingua.runtime.model_config.message import with_decoupled
 from interlingua.runtime.models.deadline import next_answer
+from interlingua.runtime.models.instance_answer import InstanceAnswer
 from interlingua.runtime.models.only_answer import only_answer
 from interlingua.runtime.models.response_cache import ResponseCache, key_of
 from interlingua.runtime.models.statistics import (
@@ -22,7 +23,7 @@ from interlingua.runtime.models.statistics import (
 from interlingua.runtime.models.version_number import version_number
 from interlingua.runtime.models.warmup import WarmupSample
 from interlingua.runtime.repository.snapshot import Origin
-from interlingua.runtime.target import ServerHooks, Target, Version
+from interlingua.runtime.target import ServerHooks, Target, Version, result_of
 from interlingua.schemas import (
     ErrorCode,
     InferenceError,
@@ -100,6 +101,33 @@ class LocalModel(Target):
         version = self.version(request.version)
         return not (version.learns or version.decoupled) and version.answers_at_once(request)
 
+    def infer_now(self, request: InferRequest) -> InferResponse | None:
+        version = self.version(request.version)
+        if version.learns or version.decoupled:
+            return None
+        if self._cache is not None:
+            return result_of(self.infer(request)) if version.answers_at_once(request) else None
+        statistics = None if request.context.copied else version.statistics
+        began = time.monotonic_ns()
+        try:
+            outputs = version.check(request)
+        except InferenceError:
+            count_refusal(statistics)
+            raise
+        size = batch_size(request, version.signature)
+        ready = time.monotonic_ns()
+        try:
+            answer = version.answer_now(request, outputs)
+        except InferenceError as error:
+            count_failure(statistics, size, began, error)
+            error.origin = error.origin or self.name
+            raise
+        if answer is None:
+            return None
+        _count(request, statistics, size, began, ready, answer)
+        ran = request.version if request.version in self.version_names else version.number
+        return InferResponse(self.name, answer.outputs, ran, request.id, answer.parameters)
+
     async def infer(self, request: InferRequest) -> InferResponse:
         """Run ``request`` on the requested version, by default the highest. Raises NOT_FOUND or UNAVAILABLE
         for the version, INVALID_TENSOR from the checks, UNSUPPORTED for a decoupled model (for its second
@@ -140,11 +168,7 @@ class LocalModel(Target):
             if isinstance(end, InferenceError):
                 end.origin = end.origin or self.name
             raise
-        started, ended = answer.started, answer.ended
-        course = began, ready, started, ended, time.monotonic_ns(), answer.gathering
-        count_success(statistics, size, course, answer.execution)
-        request.context.timings.update(queue=started - ready, exec=ended - started)
-        request.context.ended.update(queue=started, exec=ended)
+        _count(request, statistics, size, began, ready, answer)
         if cache is not None:
             stored = time.monotonic_ns()
             cache.put(key, version.scope, answer.outputs, answer.parameters)
@@ -318,3 +342,20 @@ class LocalModel(Target):
             # the version stays failed until it is loaded again
             raise unavailable(f"{unknown} is not at ready state", retryable=False)
         raise InferenceError(ErrorCode.NOT_FOUND, f"{unknown} is not found")
+
+
+def _count(
+    request: InferRequest,
+    statistics: VersionStatistics | None,
+    size: int,
+    began: int,
+    ready: int,
+    answer: InstanceAnswer,
+) -> None:
+    """Count ``request``, of ``size`` batch elements, which ``answer`` answers, and note its times."""
+    started, ended, context = answer.started, answer.ended, request.context
+    course = began, ready, started, ended, time.monotonic_ns(), answer.gathering
+    count_success(statistics, size, course, answer.execution)
+    timings, ends = context.timings, context.ended
+    timings["queue"], timings["exec"] = started - ready, ended - started
+    ends["queue"], ends["exec"] = started, ended

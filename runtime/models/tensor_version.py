@@ -122,13 +122,10 @@ class TensorVersion(Version):
         return tensors, started, ended
 
     async def answer(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
-        context = request.context
-        left = seconds_left(self._model, context)
-        if self.threads is None:
-            tensors, started, ended = self.run(request.inputs, outputs)
-            return InstanceAnswer(tensors, {}, None, True, started, ended)
-        if self._is_inline(request.inputs, outputs):
-            return self._on_loop(request, outputs)
+        answer = self.answer_now(request, outputs)
+        if answer is not None:
+            return answer
+        left = seconds_left(self._model, request.context)
         try:
             if left is None:
                 return await self._queued(request, outputs)
@@ -136,6 +133,13 @@ class TensorVersion(Version):
                 return await self._queued(request, outputs)
         except TimeoutError:
             raise too_late(self._model) from None
+
+    def answer_now(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer | None:
+        seconds_left(self._model, request.context)
+        if self.threads is None:
+            tensors, started, ended = self.run(request.inputs, outputs)
+            return InstanceAnswer(tensors, {}, None, True, started, ended)
+        return self._on_loop(request, outputs) if self._is_inline(request.inputs, outputs) else None
 
     def answers_at_once(self, request: InferRequest) -> bool:
         if self.threads is None or self.inline is None:

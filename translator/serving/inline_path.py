@@ -21,7 +21,7 @@ from typing import Any
 from interlingua.protocols.dialect import Binding, GrpcEndpoint, HttpEndpoint, Opened
 from interlingua.protocols.wire import NO_CONTEXT, REQUEST_ID, Buffer, GrpcRequest, HttpRequest
 from interlingua.runtime.shared_memory import is_used
-from interlingua.runtime.target import Target, result_of
+from interlingua.runtime.target import Target
 from interlingua.schemas import Context, InferRequest, Operation
 from interlingua.schemas.offload import OffloadRequired
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
@@ -91,17 +91,18 @@ class HandlerInlinePath:
                 return None
             decode: Callable[..., tuple[InferRequest, Any]] = opened.action.decode  # type: ignore[assignment]
             request, form = decode(found, target.version(opened.version).signature)
-            at_once = request.sequence is None and not is_used(request) and target.infers_at_once(request)
+            if request.sequence is not None or is_used(request):
+                return self._passed_by()
         except Exception:
             return None  # the usual path raises it again
-        if not at_once:
-            self._skip, self._patience = self._patience, min(2 * self._patience, _MOST_SKIPPED)
-            return None
-        self._patience = 1
         request.model, request.context = opened.model, context
         context.ended["decode"] = ended = time.monotonic_ns()
         context.timings["decode"] = ended - began
         return self._run(request, form, began, len(message))
+
+    def _passed_by(self) -> None:
+        """The model would wait: leave as many of the next requests unread as it has done before."""
+        self._skip, self._patience = self._patience, min(2 * self._patience, _MOST_SKIPPED)
 
     def _opened(self, message: Buffer, context: Context) -> Opened[Any] | None:
         """``message`` opened; None if it is for another model, or not an inference. Raises as endpoints."""
@@ -123,7 +124,11 @@ class HandlerInlinePath:
         encode: Callable[..., Any] = self.opened.action.encode
         answered, context = 0, request.context
         try:
-            response = result_of(self.target.infer(request))
+            response = self.target.infer_now(request)
+            if response is None:
+                context.timings, context.ended = {}, {}
+                return self._passed_by()
+            self._patience = 1
             answered = time.monotonic_ns()
             response.model, context.version = request.model, response.version
             answer = encode(form, response)

@@ -156,6 +156,42 @@ async def test_a_request_is_answered_at_once_where_its_run_is_inline(clock: Cloc
     await batching.close()
 
 
+async def test_an_answer_now_counts_as_one_that_is_awaited(clock: Clock) -> None:
+    now, awaited = model_of(Timed(clock)), model_of(Timed(clock))
+    assert now.infer_now(request()) is None
+    assert now.statistics["1"].inference_count == 0, "nothing was run"
+    late, gone = request(), request()
+    late.context.deadline = -1.0
+    gone.context.cancel.cancel()
+    for model in (now, awaited):
+        await learnt(model)
+    for each in (
+        request(value=3.0),
+        request(value=4.0, outputs=(RequestedOutput("z"),)),
+        InferRequest("m", ()),
+    ):
+        outcomes: list[object] = []
+        for act in (lambda each=each: now.infer_now(each), lambda each=each: awaited.infer(each)):
+            try:
+                found = act()
+                found = await found if asyncio.iscoroutine(found) else found
+                outcomes.append(found and [(y.name, y.numpy().tolist()) for y in found.outputs])
+            except InferenceError as error:
+                outcomes.append((error.code, error.message, error.origin))
+        assert outcomes[0] == outcomes[1] or outcomes[0] is None, "another choice of outputs is not learnt"
+    for each, code in ((late, ErrorCode.DEADLINE_EXCEEDED), (gone, ErrorCode.CANCELLED)):
+        with pytest.raises(InferenceError) as caught:
+            now.infer_now(each)
+        assert (caught.value.code, caught.value.origin) == (code, "m")
+        with pytest.raises(InferenceError):
+            await awaited.infer(each)
+    one, other = now.statistics["1"], awaited.statistics["1"]
+    assert (one.refused, one.failures) == (other.refused, other.failures)
+    assert one.inference_count == other.inference_count - 1, "without that of other outputs"
+    for model in (now, awaited):
+        await model.close()
+
+
 @pytest.mark.parametrize("scheduling", BATCHING, ids=["alone", "batches"])
 async def test_a_run_of_more_rows_than_measured_is_in_a_thread(clock: Clock, scheduling: Any) -> None:
     instance = Timed(clock)

@@ -299,6 +299,7 @@ async def test_a_model_that_waits(inline: list[Any], monkeypatch: pytest.MonkeyP
     async with daemon() as here:
         await here.warm()
         monkeypatch.setattr(LocalModel, "infers_at_once", lambda *_: False)
+        monkeypatch.setattr(LocalModel, "infer_now", lambda *_: None)
         decoded: list[object] = []
         check = numeric_json.pack_values
         monkeypatch.setattr(
