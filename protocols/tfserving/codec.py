@@ -166,5 +166,7 @@ def as_original(opened: Opened[Any] | None, error: InferenceError) -> InferenceE
         words = f"Servable not found for request: Latest({model})"
     else:
         words = f"Servable not found for request: Specific({model}, {number})"
+    if error.message.startswith(words):
+        return error  # of an upstream of this dialect
     # the reason is that of an upstream, for example
     return InferenceError(ErrorCode.NOT_FOUND, f"{words}; {error.message}", origin=error.origin)

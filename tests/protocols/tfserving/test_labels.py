@@ -122,3 +122,12 @@ async def test_answers_have_the_label(front: Pipeline, request: pytest.FixtureRe
     over_rest = request.node.callspec.params["front"] == "http"  # where answers have no version
     assert spec.WhichOneof("version_choice") == (None if over_rest else "version_label")
     assert spec.version_label == ("" if over_rest else "stable")
+
+
+async def test_a_version_that_no_server_has_is_named_once(front: Pipeline) -> None:
+    handler = front.handlers["http"]
+    request = HttpRequest("POST", f"/v1/models/{MODEL}/versions/9:predict", "", {}, b'{"instances":[1]}')
+    answer = handler.head(request) or await handler.serve(request)
+    text = json.loads(b"".join(parts_of(answer)))["error"]
+    words = f"Servable not found for request: Specific({MODEL}, 9)"
+    assert (answer.status, text.startswith(words), text.count(words)) == (404, True, 1), text
