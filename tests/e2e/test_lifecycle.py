@@ -138,6 +138,7 @@ def test_a_deadline_ends_the_waiting(tmp_path: Path) -> None:
     ("dialect", "transport", "flavor"),
     [
         ("trtis", "http", None),
+        ("trtis", "grpc", None),
         ("tfserving", "grpc", None),
         ("tfserving", "http", "kserve"),
         ("grps", "http", None),

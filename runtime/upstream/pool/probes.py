@@ -66,6 +66,8 @@ async def probe(member: Member, query: Probe, timeout_secs: float) -> None:
     except InferenceError as error:
         if error.code in (ErrorCode.DEADLINE_EXCEEDED, ErrorCode.BAD_UPSTREAM):
             member.failed(error.message)
+        elif error.code is ErrorCode.UNAVAILABLE:
+            member.said(False)  # TRTIS and Triton over gRPC while they stop
         else:
             member.answered()
     else:

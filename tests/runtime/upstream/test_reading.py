@@ -49,6 +49,15 @@ async def test_a_model_is_ready_while_one_of_two_servers_leaves() -> None:
     await target.close()
 
 
+async def test_a_server_whose_probe_is_refused_leaves_too() -> None:
+    leaving, staying = Server(answer=b"yes"), Server(answer=b"yes")
+    target = upstream(leaving, staying, probes=Probes(60.0, 5.0))
+    leaving.fault = lambda: InferenceError(ErrorCode.UNAVAILABLE, "Server exiting")
+    assert [await ready(target) for _ in range(6)] == [True] * 6
+    assert len(leaving.executed) == 1
+    await target.close()
+
+
 async def test_metadata_come_from_the_server_that_stays() -> None:
     leaving, staying = Server(code=1, ready=b"no"), Server(answer=b"metadata")
     target = upstream(leaving, staying, probes=Probes(60.0, 5.0))
