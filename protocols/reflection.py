@@ -64,7 +64,7 @@ class Reflection:
             case "all_extension_numbers_of_type" | "file_containing_extension":
                 _refuse(response, _NOT_FOUND, "no such extension or type")
             case _:
-                _refuse(response, _UNIMPLEMENTED, "the request asks for nothing that is known here")
+                _refuse(response, _UNIMPLEMENTED, "the request has no known operation")
         return GrpcAnswer(response.SerializeToString())
 
     def _add_file(self, response: Any, file: FileDescriptorProto | None, name: str) -> None:

@@ -178,7 +178,7 @@ def _show(operators: AdminListener, site: Site, running: RunningServer, reloader
 async def _listen(assembly: Assembly, plan: SocketPlan | None = None) -> list[Listening]:
     """Bind every listener, or none. Raises ``OSError`` with the address that failed."""
     listening: list[Listening] = []
-    # what may fail comes before the first connection
+    # steps that may fail come before the first connection
     plan = plan or SocketPlan(assembly.config)
     sockets = zip(assembly.config.listeners, plan.listeners(), strict=True)
     places = [(each, Listener(parse_address(each.listen), socket=sock)) for each, sock in sockets]

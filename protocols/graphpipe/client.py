@@ -151,7 +151,7 @@ def _post(model: str, version: str, parts: Sequence[Buffer]) -> HttpCall:
 def _path(model: str, version: str) -> str:
     if not model and version:
         raise unrepresentable(
-            f"version '{version}' was asked of a GraphPipe server whose model has no name, nor versions"
+            f"version '{version}' was requested of a GraphPipe server whose model has no name, nor versions"
         )
     segments = ["graphpipe", model, version] if model else []
     return "/" + "/".join([quote(segment, safe="") for segment in segments if segment])
@@ -179,7 +179,7 @@ def _frame(model: str, version: str, parts: Sequence[Buffer]) -> FramedCall:
     if model or version:
         what = f"model '{model}'" if model else f"version '{version}'"
         raise unrepresentable(
-            f"{what} was asked of a GraphPipe server over tcp, which has one model and no place for a name"
+            f"{what} was requested of a GraphPipe server over tcp, which has one model without a name"
         )
     return FramedCall(parts=parts)
 

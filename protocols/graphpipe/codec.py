@@ -273,7 +273,7 @@ def _bind(names: list[bytes], positions: list[int], signature: Signature) -> dic
 
 def _check_count(count: int, signature: Signature) -> None:
     if count > reader.MAX_UNFOLDING * len(signature.outputs) + 1:
-        raise invalid_tensor(f"{count} outputs are asked of a model that has {len(signature.outputs)}")
+        raise invalid_tensor(f"{count} outputs are requested of a model that has {len(signature.outputs)}")
 
 
 def _output_names(raw: list[bytes], signature: Signature) -> OutputNames:

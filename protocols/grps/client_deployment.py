@@ -88,7 +88,7 @@ def joined(name: str, version: str) -> str:
         return name
     if not name:
         raise unrepresentable(
-            f"version '{version}' was asked of a grps server's default model, which has no versions"
+            f"version '{version}' was requested of a grps server's default model, which has no versions"
         )
     return f"{name}-{version}"
 

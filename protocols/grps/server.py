@@ -104,13 +104,13 @@ def _pages(flavor: Flavor) -> dict[str, Open]:
 def _model_name(flavor: Flavor, request: HttpRequest) -> str:
     """The name of the model in a request for metadata, of any content type."""
     if len(request.body) > LONG_BYTES and is_long(request.body):
-        raise malformed("a model is asked about by its name, a string in str_data")
+        raise malformed("a model is stated by its name, a string in str_data")
     document = parse_document(request.body, QUIRKS[flavor.name]) if request.body else {}
     name = document.get("str_data") if isinstance(document, dict) else document
     if name is None:
         raise outcome.StatusError(flavor.no_name)
     if not isinstance(document, dict) or not isinstance(name, str):
-        raise malformed("a model is asked about by its name, a string in str_data")
+        raise malformed("a model is stated by its name, a string in str_data")
     if not name:
         raise outcome.no_metadata(flavor)
     return name

@@ -177,7 +177,7 @@ def requested_output(name: str, given: Mapping[str, Any]) -> RequestedOutput:
     placement = shared_memory_ref(owner, given)
     classification = _unsigned(given, "classification", owner)
     if placement is not None and (classification or given.get("binary_data")):
-        raise invalid_tensor(f"{owner} asks for shared memory together with classification or binary_data")
+        raise invalid_tensor(f"{owner} requests shared memory together with classification or binary_data")
     own = {key: value for key, value in given.items() if key not in _OF_OUTPUTS and type(value) in _SCALARS}
     return RequestedOutput(name, classification, placement, own or _NO_PARAMETERS)
 

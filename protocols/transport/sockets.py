@@ -91,7 +91,7 @@ def claim(address: Address, kind: int = socket.SOCK_STREAM) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise OSError(errno.EEXIST, "a file that is no socket stands there")
+        raise OSError(errno.EEXIST, "a file that is no socket is there")
     with socket.socket(socket.AF_UNIX, kind) as probe:
         try:
             probe.connect(address.path)

@@ -99,7 +99,7 @@ def succeeded(reply: HttpReply) -> None:
     if _SUCCESS.fullmatch(given) is None:
         check_status(read_reply(lambda: read(REQUEST_STATUS, given)))
     if reply.status != 200:
-        raise bad_upstream(f"the upstream tells success under HTTP status {reply.status}")
+        raise bad_upstream(f"the upstream reports success under HTTP status {reply.status}")
 
 
 def _body(message_type: Any, reply: HttpReply) -> Any:

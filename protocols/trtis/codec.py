@@ -198,7 +198,7 @@ class _Check:
             elif placement is None:
                 check_ranked(name, spec.datatype)
             else:
-                raise invalid_tensor(f"output '{name}' asks for classification together with shared memory")
+                raise invalid_tensor(f"output '{name}' requests classification together with shared memory")
             yield RequestedOutput(name, count, placement)
 
     def input(self, entry: Any, batch_size: int, take: Take, shared_memory_size: str) -> Tensor:

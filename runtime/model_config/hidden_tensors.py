@@ -26,7 +26,7 @@ def with_unseen(config: ModelConfig) -> ModelConfig:
     hidden = tuple(spec for spec in outputs.values() if spec.name not in shown)
     return replace(
         config,
-        # what is not declared at all is up to the model
+        # undeclared sides are up to the model
         inputs=(*config.inputs, *inputs.values()) if config.inputs else (),
         outputs=(*config.outputs, *hidden) if config.outputs else (),
     )
@@ -69,7 +69,7 @@ def _check(path: Path, role: str, stated: dict[str, TensorSpec], found: tuple[Te
             raise LoadError(
                 f"{path}: sequence_batching names {role} '{name}', but the model's {role}s are {names}"
             )
-        # of a shape that the file leaves open nothing can be said
+        # a shape that the file leaves open fits
         fits = not spec.shape or (
             len(spec.shape) == len(hidden.shape)
             and all(

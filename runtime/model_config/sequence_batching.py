@@ -37,7 +37,7 @@ def read_sequence_batching(path: Path, message: Any) -> SequenceBatching | None:
     batching = message.sequence_batching
     for field in ("control_input", "state"):
         if batching.iterative_sequence and getattr(batching, field):
-            raise ValueError(f"sequence_batching: {field} is not supported beside iterative_sequence")
+            raise ValueError(f"sequence_batching: {field} is not supported together with iterative_sequence")
     controls = [
         _control(declared_input.name, each)
         for declared_input in batching.control_input

@@ -28,7 +28,7 @@ async def only_answer(responses: AsyncGenerator[InferResponse, None], model: str
                 only = response
             else:
                 raise unsupported(
-                    f"model '{model}' gives more than one answer to this request: ask it for a stream"
+                    f"model '{model}' gives more than one answer to this request: call it as a stream"
                 )
     found = only or empty
     assert found is not None, "a stream has at least its end"  # noqa: S101

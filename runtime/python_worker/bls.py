@@ -100,6 +100,6 @@ class Responses:
             self._box.put((InferenceResponse(error=_CANCELLED), True))
 
     def __del__(self) -> None:
-        # what raised while it was made has no number
+        # a call whose constructor raised has no number
         if getattr(self, "_number", None) is not None:
             self.cancel()

@@ -314,9 +314,9 @@ def main(sock: int, slots: int, inputs: int, outputs: int) -> None:
         # a handler, because to ignore a signal would be inherited by what the model starts
         signal.signal(number, lambda *_: None)
     for descriptor in (sock, slots, inputs, outputs):
-        # what the model starts must not keep the connection open
+        # processes that the model starts must not keep the connection open
         os.set_inheritable(descriptor, False)
-    # what it prints must not wait for more, or for the end
+    # its output must not wait for more, or for the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)

@@ -312,9 +312,9 @@ class ModelCatalog(KnownModels):
                 if model is not old and not loses_versions(model, old):
                     await self._warm(model, sent, old)
             except Exception as error:
-                # whatever an engine may raise, a model must not stay in the state of being loaded
+                # an engine may raise anything, and the model must not stay in the state of being loaded
                 why = error if isinstance(error, LoadError) else LoadError(f"{type(error).__name__}: {error}")
-                # what is tried again and again is said once
+                # loads that are retried report a reason once
                 level = logging.DEBUG if str(why) in reported else logging.ERROR
                 _log.log(level, "model failed to load", extra={"facts": {"model": name, "reason": str(why)}})
                 if old is None:

@@ -348,7 +348,7 @@ def _load_version(number: int, path: Path, backend: Backend, config: ModelConfig
     file = model_file(path, backend, config)
     for option in ("decoupled", "sequence_batching", "ensemble"):
         if getattr(config, option) and config.response_cache:
-            raise LoadError(f"{file}: response_cache is not supported beside {option}")
+            raise LoadError(f"{file}: response_cache is not supported together with {option}")
     if config.decoupled and not backend.whole_requests:
         raise LoadError(f"{file}: decoupled is not supported by backend '{config.backend}'")
     sequences = config.sequence_batching

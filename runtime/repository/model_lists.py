@@ -1,6 +1,6 @@
 """Lists of all models that clients want to be served, applied one after the other.
 
-What a list omits is unloaded after everything in it is loaded, so that no request misses a model that
+Models that a list omits are unloaded after all in it are loaded, so that no request misses a model that
 both the last list and this one have.
 """
 

@@ -119,7 +119,7 @@ class Poller:
             try:
                 unsettled = await self.look()
             except Exception:
-                # whatever it was, models must go on following their files
+                # models have to follow their files after any error
                 _log.exception("repository poll failed")
                 unsettled = False
             secs = min(self._secs, SETTLE_SECS) if unsettled else self._secs

@@ -138,7 +138,7 @@ class Arena:
             begin = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
             end -= end % mmap.PAGESIZE
             if begin < end:
-                # for both processes (madvise(2)); what is read there next is zeros
+                # for both processes (madvise(2)); the next read there returns zeros
                 self._memory.madvise(mmap.MADV_REMOVE, begin, end - begin)
         # blocks in use above keep their pages until a later call
         self._written = max([reached, *(offset + use.size for offset, use in self._used.items())])

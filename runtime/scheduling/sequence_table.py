@@ -167,7 +167,7 @@ class SequenceTable:
                 met = False
         sequence.waiting = kept
         _note(sequence)
-        # what came last may be gone, and then nothing may follow it
+        # the last request may be gone, and then nothing may follow it
         sequence.ended |= met
         if met and not kept:
             self.over(sequence)

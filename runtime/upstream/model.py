@@ -169,7 +169,7 @@ class UpstreamModel(Target):
             request.context.timings["upstream"] = ended - sent
             raise
         self._own(answer, request)
-        # no queue is ours to see: what the upstream's takes is part of its time
+        # the queue of the upstream is not visible here: it is part of its time
         course = began, sent, sent, received, time.monotonic_ns(), 0
         self._counts.success(answer.version, batch_size(request, ours), course, request.context)
         request.context.timings["upstream"] = received - sent
@@ -270,7 +270,7 @@ class UpstreamModel(Target):
         if not counted:
             self._counts.streamed(size, began, request.context)
         if not final:
-            # that it ended is all that some say
+            # some servers report the end by ending the stream alone
             yield InferResponse(self.name, (), request.version, request.id)
 
     async def decoupled(self, version: str = "") -> bool:

@@ -209,7 +209,7 @@ class UpstreamPassing:
         if not counted:
             self.counts.streamed(size, began, context)
         if not final:
-            # that it ended is all that some say
+            # some servers report the end by ending the stream alone
             form = form or _reply_form(opened, known.ours)
             yield opened.action.encode(form, InferResponse(model, (), version)), True
 

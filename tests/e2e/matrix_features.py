@@ -72,7 +72,7 @@ def scalars(cell: Cell) -> Outcome:
 
 
 def versions(cell: Cell) -> Outcome:
-    verdict = _verdict(cell, "the version asked for")
+    verdict = _verdict(cell, "the requested version")
     if verdict.outcome is Outcome.ABSENT:
         return Outcome.ABSENT
     if verdict.outcome is Outcome.REFUSED:
@@ -262,7 +262,7 @@ CHECKS: Mapping[str, Callable[[Cell], Outcome]] = {
     "names of inputs": names_of_inputs,
     "names of outputs": names_of_outputs,
     "tensors without dimensions": scalars,
-    "the version asked for": versions,
+    "the requested version": versions,
     "the version in the answer": answer_versions,
     "id, a number": lambda cell: ids(cell, "number"),
     "id, any text": lambda cell: ids(cell, "text"),

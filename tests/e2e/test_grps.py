@@ -196,7 +196,7 @@ def test_one_model_serves_predict_and_streams(daemon: Daemon) -> None:
         status = reply.json()["status"]
         assert (status["code"], status["status"]) == (501, "FAILURE")
         assert status["msg"] == (
-            "model 'words' gives more than one answer to this request: ask it for a stream"
+            "model 'words' gives more than one answer to this request: call it as a stream"
         )
     asked = GrpsMessage(model="words-1")
     asked.gtensors.tensors.add(name="TEXT", dtype=9, shape=[1], flat_string=["alone"])

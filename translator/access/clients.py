@@ -1,8 +1,8 @@
 """The clients that are known by name: how many inferences each has in flight, how many it requests per
 second, how its requests end.
 
-A limit is one client's alone, so that the others keep their share of a server. What exceeds it is refused and
-may be tried again.
+A limit is one client's alone, so that the others keep their share of a server. Inferences above it are
+refused, and may be repeated.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.A
 def _models(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     url = getattr(parsed_args, "url", None) or SERVER
     dialect, transport = (getattr(parsed_args, name, None) for name in ("dialect", "transport"))
-    # whatever fails has no names: see the module
+    # no names after any failure: see the module
     with contextlib.suppress(Exception):
         return asyncio.run(_served(url, dialect, transport))
     with contextlib.suppress(Exception):

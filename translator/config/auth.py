@@ -37,8 +37,8 @@ class JwtOptions(Section):
 
 
 class ClientLimitOptions(Section):
-    """The limits of one client, over all listeners and connections. What exceeds them is refused as overload;
-    only inferences count."""
+    """The limits of one client, over all listeners and connections. Further inferences are refused as
+    overload; other requests do not count."""
 
     max_requests: Annotated[int, Field(ge=1)] | None = None
     """The maximum number of requests in flight. The default is no limit."""

@@ -77,7 +77,7 @@ class ServerOptions(Section):
     refused as overload; health and metadata are answered."""
     max_inflight_bytes: Bytes = 4294967296
     """The maximum size of the bodies of these requests together. A body that exceeds it is refused as
-    overload, unless it is the only one. What decompression adds to a body counts too."""
+    overload, unless it is the only one. Bodies count decompressed."""
     handover_socket: UnixPath | None = None
     """The path of a unix socket at which `interlingua serve --take-over` receives the listening sockets of
     this daemon, which then stops; for processes of the same user. The default is none."""

@@ -2,7 +2,7 @@
 
 An HTTP message has headers, or is a body alone. A gRPC message may have its prefix of five bytes; trailers
 replace an answer that is a status. bRPC messages are framed or alone, tcp messages with or without their
-size. What the bytes lack comes from the request that the dialect itself would send.
+size. Missing parts come from the request that the dialect itself would send.
 """
 
 from __future__ import annotations

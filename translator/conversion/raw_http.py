@@ -84,7 +84,7 @@ def _headers_and_body(data: bytes, start: int) -> tuple[dict[str, str], bytes]:
         if not is_number(length):
             raise _malformed(f"'{length[:40]}' is not the length of a body")
         if int(length) > len(content):
-            raise _malformed(f"the body has {len(content)} bytes, its head tells of {int(length)}")
+            raise _malformed(f"the body has {len(content)} bytes, its headers state {int(length)}")
         content = content[: int(length)]
     return headers, content
 

@@ -1,5 +1,5 @@
-"""The same request for other programs: curl, Python, and ``interlingua infer``. What curl and Python send are
-the same bytes."""
+"""The same request for other programs: curl, Python, and ``interlingua infer``. Curl and Python
+send the same bytes."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ FEATURES: Mapping[str, Feature] = {
     "names of inputs": _names(lambda its: its.input_names),
     "names of outputs": _names(lambda its: its.output_names),
     "tensors without dimensions": _scalars,
-    "the version asked for": _versions,
+    "the requested version": _versions,
     "the version in the answer": _said(lambda its: its.answer_versions, _dropped()),
     "id, a number": _ids("number"),
     "id, any text": _ids("text"),

@@ -1,5 +1,5 @@
-"""Makes every line that the server prints a JSON object: what models, libraries and Python itself write to
-standard output and standard error goes through the process of ``wrapper``."""
+"""Makes every line that the server prints a JSON object: the output of models, libraries and Python itself
+on standard output and standard error goes through the process of ``wrapper``."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class FileOutput(Output):
         self._write(())
 
     def _write(self, lines: Iterable[str]) -> None:
-        # open for one write alone: whatever has the name then gets the lines
+        # open for one write alone: the file that has the name then gets the lines
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             super()._write(lines)

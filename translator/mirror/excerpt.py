@@ -27,7 +27,7 @@ class Excerpt:
 
     @classmethod
     def of(cls, tensor: Tensor) -> Excerpt:
-        """A copy: what an answer is a view of is freed."""
+        """A copy, so that the memory of the answer can be freed."""
         return cls(tensor.datatype, tensor.shape, tensor.count, bytes(tensor.view[: _size(tensor)]))
 
     def as_dict(self) -> dict[str, Any]:

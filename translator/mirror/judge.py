@@ -65,7 +65,7 @@ class Judge(Protocol):
 
     def submit(self, copy: Copy, on_findings: OnFindings) -> None:
         """Send ``copy`` to the mirror model, compare, and call ``on_findings``, which is the same for every
-        copy. Never raises: whatever the mirror model does is a finding."""
+        copy. Never raises: any failure of the mirror model is a finding."""
 
     async def close(self) -> None:
         """Release everything; pending copies are dropped."""

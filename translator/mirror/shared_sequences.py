@@ -3,7 +3,7 @@
 Each front end publishes request numbers of a sequence, which are of one counter for all: at which its
 copying began, at which it ended, the first request whose copy is not done, and at which a copy was dropped. A
 sequence is copied if the last begin is after the last end. A copy is sent when no other front end has an
-earlier one. What follows a dropped copy is dropped in all, and until then no sequence of the same id begins.
+earlier one. All copies after a dropped one are dropped, and until then no sequence of the same id begins.
 """
 
 from __future__ import annotations

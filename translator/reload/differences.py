@@ -78,7 +78,8 @@ def needing_restart(before: Config, after: Config) -> list[str]:
 
 
 def _of_auth(before: Config, after: Config) -> Iterator[str]:
-    """What of ``auth`` needs a restart: what the admin address has read, and memory that processes share."""
+    """The parts of ``auth`` that need a restart: options read by the admin address, and memory that processes
+    share."""
     old, new = before.auth or AuthOptions(), after.auth or AuthOptions()
     if after.admin is not None and has_users(after.admin):
         yield from (

@@ -132,8 +132,8 @@ class ServerSuccession:
 
 
 def _configure(service: Service, config: Config, before: Config, traffic: TrafficSuccession) -> None:
-    """Give ``service`` the options of ``config``. What clients have set stays, except for a level of the log
-    that the configuration changes."""
+    """Give ``service`` the options of ``config``. Changes by clients stay, except for a level of the
+    log that the configuration changes."""
     server, memory = config.server, config.server.shared_memory
     service.router = router_of(config, service.catalog, traffic.routes, service.router.peers)
     service.metadata = metadata_of(config)

@@ -130,7 +130,7 @@ class InFlightRequest:
             self.client = client
 
     def too_large(self, answer: Any, size: int, limit: AnswerLimit) -> InferenceError:
-        """The error in place of ``answer``, whose ``size`` is above the ``limit``. What is still to come of
+        """The error in place of ``answer``, whose ``size`` is above the ``limit``. The rest of
         it is not read."""
         if answer.rest is not None:
             answer.rest.close()

@@ -1,4 +1,4 @@
-"""What clients have changed in a server, for its successor: regions of shared memory, offline states, loaded
+"""The changes of clients to a server, for its successor: regions of shared memory, offline states, loaded
 models. These are changes (``serving.changes``), which servers of one process and of several carry out alike.
 
 Sequences stay where they run: their state is in models.
@@ -77,7 +77,7 @@ def later(before: Changes, now: Changes) -> list[StateChange]:
 
 
 async def carry_out(changes: Changes, service: Service) -> None:
-    """Make ``service`` what they say. What fails is logged."""
+    """Apply ``changes`` to ``service``. A failure is logged."""
     for change in changes:
         served = change.model in service.catalog.models
         plain = change.operation in MODELS and change.argument.versions is None

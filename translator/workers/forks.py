@@ -28,8 +28,8 @@ class ForkServerError(Exception):
 
 
 class ForkServer:
-    """A fresh interpreter that forks the other processes. After it has exited, it starts again; what it has
-    forked is not affected. Use on one event loop. Raises ``OSError``."""
+    """A fresh interpreter that forks the other processes. After it has exited, it starts again; the
+    processes that it has forked are not affected. Use on one event loop. Raises ``OSError``."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -92,7 +92,7 @@ class _FrontEnd:
     ) -> None:
         self._supervisor = supervisor
         self._mirrors = mirrors
-        # what is odd about a route is logged once
+        # one process logs suspicious routes
         self.running = RunningServer(assembly, examines=order.number == 0)
         self._order = order
         self._limits = limits
@@ -191,7 +191,7 @@ class _FrontEnd:
         """See ``Service.total``. The supervisor queries the others."""
         kind = "count", name
         own = await self._report(kind)
-        # what a client has seen must outlive this process
+        # counts that a client has seen must outlive this process
         return merge(kind, [own, *await self._supervisor.request("others", (kind, own))])
 
     def _families(self) -> list[Family]:

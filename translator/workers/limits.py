@@ -49,7 +49,7 @@ class CountsOwner:
             yield [os.dup(each) for each in descriptors[first : first + MAX_DESCRIPTORS]]
 
     def exited(self, row: int) -> None:
-        """The process of ``row`` has exited: what it had is free."""
+        """The process of ``row`` has exited: release its share."""
         self._counts.clear(row)
         for bell in self._bells:
             os.eventfd_write(bell, 1)

@@ -346,7 +346,7 @@ class Attempt:
             # the deadline may have been short: a probe decides
             member.suspected.set()
         elif error.code is ErrorCode.BAD_UPSTREAM:
-            # what one model answers badly is no reason to leave the last server
+            # an invalid answer of one model is no reason to leave the last server
             if any(not other.open for other in self._pool.members if other is not member):
                 member.failed(error.message)
         elif error.code is not ErrorCode.MALFORMED:  # which may never have been sent

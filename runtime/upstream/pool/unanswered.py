@@ -20,7 +20,7 @@ from interlingua.schemas import ErrorCode, InferenceError, Readiness
 PATIENCE_SECS = 2.0
 """The timeout of a call that the caller does not need."""
 
-_ADVICE = "some servers tell nothing of their model: declare its signature"
+_ADVICE = "some servers do not describe their model: declare its signature"
 
 _SILENT = "the upstream does not answer this"
 

@@ -110,7 +110,7 @@ class TestContradictions:
     def test_an_output_repeated_beyond_reason(self) -> None:
         form = decoded(published([], [ONES], ["sum"] * 32), AB)[1]
         assert form == ("sum",) * 32
-        with pytest.raises(InferenceError, match="1000 outputs are asked of a model that has 2"):
+        with pytest.raises(InferenceError, match="1000 outputs are requested of a model that has 2"):
             decoded(published([], [ONES], ["sum"] * 1000), AB)
 
 

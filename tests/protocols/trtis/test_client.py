@@ -436,7 +436,7 @@ def test_what_is_between_us_and_the_server(status: int, body: bytes, code: Error
 
 def test_success_under_another_http_status() -> None:
     found = refusal(read, "http", answer("http", head(X), [NUMBERS], code=201))
-    assert found == (ErrorCode.BAD_UPSTREAM, "the upstream tells success under HTTP status 201")
+    assert found == (ErrorCode.BAD_UPSTREAM, "the upstream reports success under HTTP status 201")
 
 
 @pytest.mark.parametrize(

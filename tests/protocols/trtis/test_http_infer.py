@@ -217,7 +217,7 @@ def test_optional_inputs() -> None:
         (
             ALONE, 24,
             {"input": x(), "output": [{"name": "y", "cls": {"count": 1}, "shared_memory": {"name": "r"}}]},
-            "output 'y' asks for classification together with shared memory",
+            "output 'y' requests classification together with shared memory",
         ),
     ],
 )  # fmt: skip

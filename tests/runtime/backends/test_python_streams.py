@@ -86,7 +86,7 @@ async def test_the_only_answer_of_a_decoupled_model(tmp_path: Path) -> None:
     assert (await model.infer(request(answers="only"))).outputs == ()
     error = await failure(model, request(1, 2, 3, answers="only"))
     assert error.code is ErrorCode.UNSUPPORTED
-    assert error.message == "model 'm' gives more than one answer to this request: ask it for a stream"
+    assert error.message == "model 'm' gives more than one answer to this request: call it as a stream"
     error = await failure(model, request(-1, answers="only"))
     assert (error.code, error.message) == (ErrorCode.MODEL_FAILED, "negative")
     (version,) = (await model.status()).versions

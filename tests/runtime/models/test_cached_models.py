@@ -134,8 +134,11 @@ async def test_a_reloaded_model_answers_for_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ("model_transaction_policy { decoupled: true }", "response_cache is not supported beside decoupled"),
-        ("sequence_batching { }", "response_cache is not supported beside sequence_batching"),
+        (
+            "model_transaction_policy { decoupled: true }",
+            "response_cache is not supported together with decoupled",
+        ),
+        ("sequence_batching { }", "response_cache is not supported together with sequence_batching"),
     ],
 )
 def test_where_answers_depend_on_more_than_the_question_it_is_refused(

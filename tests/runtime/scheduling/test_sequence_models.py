@@ -200,9 +200,9 @@ START = CONTROL % "START int32_false_true: [ 0, 1 ]"
         ),
         (
             START + "iterative_sequence: true",
-            "sequence_batching: control_input is not supported beside iterative_sequence",
+            "sequence_batching: control_input is not supported together with iterative_sequence",
         ),
-        (STATE % "" + "iterative_sequence: true", "state is not supported beside iterative_sequence"),
+        (STATE % "" + "iterative_sequence: true", "state is not supported together with iterative_sequence"),
         ("generative_sequence: true", "generative_sequence is not supported"),
         ('state { output_name: "o" }', "a state has no input_name"),
         ('state { input_name: "sum" output_name: "next" }', "state 'sum' has no data_type"),

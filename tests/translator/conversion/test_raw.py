@@ -73,7 +73,7 @@ def test_a_bare_body() -> None:
     [
         (b"POST / HTTP/1.1\r\na: b\r\n", "has no end"),
         (b"POST / HTTP/1.1\r\nab\r\n\r\n", "'ab' is no header"),
-        (b"POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\nabc", "has 3 bytes, its head tells of 5"),
+        (b"POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\nabc", "has 3 bytes, its headers state 5"),
     ],
 )
 def test_damaged_http(data: bytes, message: str) -> None:

@@ -234,7 +234,7 @@ def json_by_default(server: ServerUnderTest, draw: Draw) -> None:
     document, sent = _as_json(server, 1)
     _outputs(server, sent, document)
     reply = http_reply(server.last)
-    expect(_LENGTH not in reply.headers, "binary data that the request did not ask for", server.last)
+    expect(_LENGTH not in reply.headers, "binary data that the request did not permit", server.last)
     media = media_type(reply)
     expect(media == "application/json", f"an answer in JSON with the Content-Type {media!a}", server.last)
 

@@ -526,7 +526,7 @@ class TestListening:
     async def test_a_file_that_is_no_socket_stays(self, tmp_path: Path) -> None:
         path = tmp_path / "notes.txt"
         path.write_text("dear")
-        with pytest.raises(OSError, match="a file that is no socket stands there"):
+        with pytest.raises(OSError, match="a file that is no socket is there"):
             await HttpServer(HttpEcho(), Address(path=str(path))).start()
         assert path.read_text() == "dear"
 
