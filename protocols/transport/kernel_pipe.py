@@ -8,7 +8,6 @@ the body then passes in pieces.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 from collections.abc import Callable
@@ -22,6 +21,9 @@ PIPED_BYTES = 1 << 18
 _MOST_BYTES = 1 << 20
 """How much is moved at once, in 0.2 ms, if the user may have a pipe of that size: the 16 pages of a usual one
 take twice as long for a body."""
+
+_LEAST_PIPE_BYTES = 1 << 16
+"""A smaller pipe takes more time than pieces. A user whose pipes have all the pages they may gets 8 KiB."""
 
 _FLAGS = getattr(os, "SPLICE_F_NONBLOCK", 0) | getattr(os, "SPLICE_F_MOVE", 0)
 
@@ -43,7 +45,7 @@ class KernelPipe:
         moved: Callable[[int], None],
         blocked: Blocked,
     ) -> None:
-        """Raises ``OSError`` if there are not enough file descriptors."""
+        """Raises ``OSError`` if there are not enough file descriptors, or pages for a pipe."""
         self._left = left
         self._held = 0  # bytes in the pipe
         self._moved = moved
@@ -56,8 +58,12 @@ class KernelPipe:
 
     async def run(self) -> None:
         """Move them. Returns early if the source ends or fails, which its transport finds out by itself, or
-        after :meth:`stop`. Raises ``OSError`` if the sink fails."""
-        self._ready.to_read(self._source, self._receive)
+        has what a pipe does not take; or after :meth:`stop`. Raises ``OSError`` if the sink fails."""
+        try:
+            self._ready.to_read(self._source, self._receive)
+        except OSError:
+            self._close()  # as without descriptors: nothing has moved
+            return
         try:
             await self._done
         finally:
@@ -77,10 +83,8 @@ class KernelPipe:
         """The source has more, or has ended."""
         try:
             count = os.splice(self._source, self._ends[1], min(self._left, _MOST_BYTES), flags=_FLAGS)
-        except BlockingIOError:
-            return
         except OSError:
-            count = 0
+            count = 0  # EAGAIN: the next byte is urgent data, which only an ordinary receive skips
         if not count:
             self.stop()
             return
@@ -154,8 +158,11 @@ def _descriptors(source: asyncio.Transport, sink: asyncio.Transport) -> list[int
         found.append(os.dup(source.get_extra_info("socket").fileno()))
         found.append(os.dup(sink.get_extra_info("socket").fileno()))
         found += os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        with contextlib.suppress(OSError):
+        try:
             fcntl.fcntl(found[-1], fcntl.F_SETPIPE_SZ, _MOST_BYTES)
+        except OSError as fault:
+            if fcntl.fcntl(found[-1], fcntl.F_GETPIPE_SZ) < _LEAST_PIPE_BYTES:
+                raise OSError("the pipe is small") from fault
         if max(found) >= pipe_ceiling():
             raise OSError("too many file descriptors are in use")
     except OSError:

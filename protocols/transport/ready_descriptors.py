@@ -25,7 +25,8 @@ class ReadyDescriptors:
         self._epoll: select.epoll | None = None
 
     def to_read(self, descriptor: int, call: Callable[[], None]) -> None:
-        """Call ``call``, which does not raise, while ``descriptor`` has input, or has ended."""
+        """Call ``call``, which does not raise, while ``descriptor`` has input, or has ended. Raises
+        ``OSError`` if the system has no room for it."""
         self._add(descriptor, select.EPOLLIN, call)
 
     def to_write(self, descriptor: int, call: Callable[[], None]) -> None:
@@ -46,8 +47,8 @@ class ReadyDescriptors:
         if self._epoll is None:
             self._epoll = select.epoll()
             self._loop.add_reader(self._epoll.fileno(), self._run)
-        self._calls[descriptor] = call
         self._epoll.register(descriptor, events)
+        self._calls[descriptor] = call
 
     def _run(self) -> None:
         self._turns.yield_to_threads()

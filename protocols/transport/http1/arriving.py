@@ -214,7 +214,7 @@ class ArrivingBody:
         try:
             pipe = KernelPipe(source.transport, sink, left, self._piped, self._pipe_blocked)
         except OSError:
-            return  # few descriptors are free
+            return  # few descriptors, or pages for pipes, are free
         self._pipe, self._sink_blocked = pipe, blocked
         self._space, self._begin, self._end = memoryview(b""), 0, 0
         source.lend(True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import os
 import resource
 import socket
@@ -16,7 +18,7 @@ import pytest
 from interlingua.protocols.transport import kernel_pipe
 from interlingua.protocols.transport.descriptors import pipe_ceiling
 from interlingua.protocols.transport.kernel_pipe import KernelPipe, can_pipe
-from interlingua.protocols.transport.ready_descriptors import ready_descriptors_of
+from interlingua.protocols.transport.ready_descriptors import ReadyDescriptors, ready_descriptors_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "SPLICE_F_MOVE"), reason="splice(2) is Linux's")
@@ -127,6 +129,50 @@ async def test_a_source_that_ends_ends_it(reset: bool) -> None:
         both.sender.close()
         await asyncio.wait_for(running, 5)
         assert both.moved == [3] and len(descriptors()) == len(before) - 1
+
+
+async def test_a_source_that_has_only_what_it_cannot_move_ends_it() -> None:
+    """Urgent data holds up splice(2), not an ordinary receive, and its socket stays readable."""
+    async with ends() as both:
+        before = descriptors()
+        running = asyncio.create_task(both.pipe(MIB).run())
+        both.sender.send(b"abc")
+        both.sender.send(b"!", socket.MSG_OOB)
+        both.sender.send(b"def")
+        assert await both.receive(3) == b"abc"
+        await asyncio.wait_for(running, 5)
+        assert both.moved == [3] and descriptors() == before
+        with socket.socket(fileno=os.dup(both.source.get_extra_info("socket").fileno())) as own:
+            assert own.recv(100) == b"def"
+
+
+async def test_a_pipe_that_would_be_small_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user with many pipes gets small ones, which take more calls than pieces."""
+    control = fcntl.fcntl
+
+    def limited(descriptor: int, command: int, argument: int = 0) -> int:
+        if command == fcntl.F_SETPIPE_SZ:
+            control(descriptor, command, 1 << 13)
+            raise PermissionError(errno.EPERM, "the pages for pipes are used up")
+        return control(descriptor, command, argument)
+
+    async with ends() as both:
+        before = descriptors()
+        monkeypatch.setattr(fcntl, "fcntl", limited)
+        with pytest.raises(OSError, match="small"):
+            both.pipe(MIB)
+        assert descriptors() == before
+
+
+async def test_a_wait_that_cannot_begin_leaves_no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no more watches")
+
+    async with ends() as both:
+        before = descriptors()
+        monkeypatch.setattr(ReadyDescriptors, "to_read", refused)
+        await both.pipe(MIB).run()
+        assert not both.moved and descriptors() == before
 
 
 async def test_a_sink_that_fails_raises() -> None:
