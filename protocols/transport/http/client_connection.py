@@ -395,7 +395,9 @@ class HttpClientConnection(asyncio.Protocol):
         self._pipe_waits = True
         try:
             await body.pipe_to(self._transport, self._pipe_blocked)
-        except OSError:
+        except OSError as fault:
+            if not isinstance(fault, ConnectionError):
+                raise self._errors.failed(f"takes no more of the request: {fault.strerror}") from fault
             return False
         finally:
             if self._pipe_waits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from typing import Any
 
@@ -130,6 +131,30 @@ async def test_an_upstream_that_ends_in_a_relay_is_asked_once(moved: list[int]) 
         sending = asyncio.create_task(caller.send(oip_request(pattern(64 * MIB))))
         reply = await asyncio.wait_for(caller.reply(), 5)
         assert reply.status == 503 and len(bridge.heads) == 1 and moved
+        assert bridge.ended == {"UNAVAILABLE": 1} and not bridge.running
+        sending.cancel()
+
+
+async def test_a_sink_that_no_pipe_can_write_to_fails_at_once(
+    moved: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the pipe is lost then, and the upstream waits for it."""
+    splice, calls = os.splice, []
+
+    def into_the_pipe(*arguments: Any, **more: Any) -> int:
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise OSError(errno.EINVAL, "no splice")
+        return splice(*arguments, **more)
+
+    monkeypatch.setattr(os, "splice", into_the_pipe)
+    async with (
+        bridging(answering(oip_answer(b"x")), timeout_secs=60) as bridge,
+        Http1Caller.to(bridge.server.address) as caller,
+    ):
+        sending = asyncio.create_task(caller.send(oip_request(pattern(16 * MIB))))
+        reply = await asyncio.wait_for(caller.reply(), 5)
+        assert reply.status == 503 and b"no splice" in reply.body and moved
         assert bridge.ended == {"UNAVAILABLE": 1} and not bridge.running
         sending.cancel()
 
