@@ -161,7 +161,7 @@ def test_there_is_no_place_for_a_name(name: str, version: str) -> None:
         (Operation.MODEL_READY, ModelRef(name, version)),
     ]
     for operation, argument in calls:
-        with pytest.raises(InferenceError, match=f"'{name or version}' was asked") as caught:
+        with pytest.raises(InferenceError, match=f"'{name or version}' was requested") as caught:
             TCP_CALLS[operation].encode(argument, None)
         assert caught.value.code is ErrorCode.UNREPRESENTABLE
 
