@@ -54,9 +54,11 @@ class CallHost(Protocol):
 class GrpcCall(MessageStream):
     """The common part of unary and streaming calls. ``_over``: the answer is complete, or no client waits for
     it. ``_reset_at_work``: the connection counts the call among those reset whose task still runs. ``_sent``
-    is the call of a ``_message`` that was sent on a fast path; ``_fast``: no task awaits it."""
+    is the call of a ``_message`` that was sent on a fast path; ``_fast``: no task awaits it. ``_arrived`` is
+    the ``time.monotonic_ns()`` of the headers, 0 if the message came with them."""
 
     __slots__ = (
+        "_arrived",
         "_fast",
         "_headers",
         "_host",
@@ -91,15 +93,22 @@ class GrpcCall(MessageStream):
         self._sent: FastCall | None = None
         self._message: Buffer = b""
         self._started = self._working = self._over = self._reset_at_work = self._fast = False
-        metadata = headers.metadata
         self.deadline = None if headers.timeout is None else time.monotonic() + headers.timeout
-        # positional arguments: keywords take twice the time
-        trace = metadata.get("traceparent", ""), metadata.get("tracestate", "")
-        self.context = context = Context(self.deadline, CancelToken(), *trace, host.peer, metadata)
-        context.identity, context.reports_write = host.identity, True
-        if not ended:
-            context.arrived = time.monotonic_ns()
+        self._arrived = 0 if ended else time.monotonic_ns()
+        self.context: Context | None = None
         host.call_began(self)
+
+    def begun_context(self) -> Context:
+        """The context of the call, made once it is needed: many calls end on a fast path before that."""
+        context = self.context
+        if context is None:
+            host, metadata = self._host, self._headers.metadata
+            # positional arguments: keywords take twice the time
+            trace = metadata.get("traceparent", ""), metadata.get("tracestate", "")
+            self.context = context = Context(self.deadline, CancelToken(), *trace, host.peer, metadata)
+            context.identity, context.reports_write = host.identity, True
+            context.arrived = self._arrived
+        return context
 
     def on_reset(self, code: int) -> None:
         """See ``Stream``."""
@@ -109,7 +118,8 @@ class GrpcCall(MessageStream):
         self.sink = None
         if self._reset_at_work:
             return
-        self.context.cancel.cancel()
+        if self.context is not None:
+            self.context.cancel.cancel()
         if self._task is not None:
             self._task.cancel()
         if self._working:

@@ -16,7 +16,7 @@ from interlingua.protocols.transport.compiling import mypyc_attr
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.inflated import is_limit
-from interlingua.protocols.transport.memory import Allocate
+from interlingua.protocols.transport.memory import Allocate, unfilled
 from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError
@@ -36,8 +36,13 @@ _CLAIMED_BYTES = 8 << 20
 _GROWTH = 8
 """How many times what has arrived the buffer may be: few copies of long messages, no memory for a claim."""
 
+_FILLED_BYTES = 1 << 17
+"""Up to this size, a buffer is filled with zeros once much of its message is here: they cost less than a call
+of NumPy, whose code and data have left the processor's cache between two messages."""
 
 _NOTHING = memoryview(b"")
+_READ = bytes(PREFIX_BYTES)
+"""Stands for a prefix that has been read."""
 
 
 class MessageError(Exception):
@@ -159,10 +164,11 @@ class MessageReader:
         """As :meth:`read` for the beginning of a message of ``size`` bytes, which is within the limit and not
         compressed."""
         begin = start + PREFIX_BYTES
-        self._prefix, self._compressed, self._size = bytes(data[start:begin]), 0, size
-        self._extend(0, stop - begin)
-        self.buffer[: stop - begin] = memoryview(data)[begin:stop]
-        self.filled = stop - begin
+        filled = stop - begin
+        self._prefix, self._compressed, self._size = _READ, 0, size
+        self._extend(0, filled)
+        self.buffer[:filled] = memoryview(data)[begin:stop]
+        self.filled = filled
 
     def end_with(self, data: Buffer, start: int, stop: int) -> Any:
         """As :meth:`read` for the rest of a message, which is returned."""
@@ -182,21 +188,27 @@ class MessageReader:
 
     def _extend(self, filled: int, needed: int) -> None:
         """Get a buffer for at least ``needed`` bytes; the first ``filled`` are there already."""
-        size = min(self._size, max(_CLAIMED_BYTES, _GROWTH * needed))
+        size = self._size
+        if size > _CLAIMED_BYTES:
+            size = min(size, max(_CLAIMED_BYTES, _GROWTH * needed))
         try:
-            buffer = self._allocate(size)
+            if size <= _FILLED_BYTES and size <= _GROWTH * needed and self._allocate is unfilled:
+                buffer = memoryview(bytearray(size))
+            else:
+                buffer = self._allocate(size)
         except MemoryError:
             details = f"no memory for a message of {self._size} bytes"
             fault = InferenceError(ErrorCode.OVERLOADED, details)
             raise MessageError(RESOURCE_EXHAUSTED, details, fault=fault) from None
-        buffer[:filled] = self.buffer[:filled]
-        self.buffer, self.filled, self.end = buffer, filled, min(size, self._size - 1) if self._size else 0
+        if filled:
+            buffer[:filled] = self.buffer[:filled]
+        self.buffer, self.filled, self.end = buffer, filled, size - (size == self._size)
 
     def _whole(self) -> Buffer | CompressedMessage:
         message = self.buffer.toreadonly()
         self.buffer = _NOTHING
         self._prefix, self.filled, self.end = b"", 0, 0
-        return self._unpacked(message)
+        return self._unpacked(message) if self._compressed else message
 
     def _unpacked(self, message: Buffer) -> Buffer | CompressedMessage:
         """The message, without its compression if that is quick."""
@@ -219,7 +231,7 @@ class MessageStream(Stream):
         ``coding``, ``limit`` and ``allocate`` are those of ``MessageReader``. Raises ``MessageError`` between
         them."""
         reader: MessageReader | None = self.sink
-        if reader is None or not reader.partial:
+        if reader is None or not reader._prefix:
             if stop - start >= PREFIX_BYTES:
                 # nearly every message fills one DATA frame, or begins one
                 compressed, size = PREFIX.unpack_from(data, start)

@@ -241,9 +241,10 @@ class _Connection(SharedReceiver):
         if self.direct is not None:
             self.direct = self._connection.space
         context = call.context
-        context.reports_write = False
-        if context.written is not None:
-            context.write_ended()
+        if context is not None:
+            context.reports_write = False
+            if context.written is not None:
+                context.write_ended()
         self.calls.discard(call)
         self._server.connections.in_flight.discard(call)
         if self._server.connections.stopping:

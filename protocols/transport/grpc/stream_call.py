@@ -51,7 +51,7 @@ class StreamCall(GrpcCall):
         self._message_waiter: asyncio.Future[None] | None = None
         self._send_waiter: asyncio.Future[None] | None = None
         self._task = host.loop.create_task(
-            self._run(GrpcRequest(headers.method, b"", headers.metadata, self.context))
+            self._run(GrpcRequest(headers.method, b"", headers.metadata, self.begun_context()))
         )
 
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:

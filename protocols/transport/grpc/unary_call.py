@@ -23,7 +23,7 @@ from interlingua.protocols.transport.grpc.status import (
     unforeseen,
 )
 from interlingua.protocols.transport.load import SMALL_BYTES, RefusedRequest
-from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.protocols.wire import NO_CONTEXT, Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas.offload import CLIENT
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,8 @@ class UnaryCall(GrpcCall):
     def fall_back(self) -> None:
         """See ``FastCaller``."""
         self._fast = False
-        request = GrpcRequest(self._headers.method, self._message, self._headers.metadata, self.context)
+        headers = self._headers
+        request = GrpcRequest(headers.method, self._message, headers.metadata, self.begun_context())
         self._task = self._host.loop.create_task(self._run(request))
 
     def on_reset(self, code: int) -> None:
@@ -75,7 +76,7 @@ class UnaryCall(GrpcCall):
             return
         self._over = self._working = self._reset_at_work = True
         self.connection.reset_at_work += 1
-        self.context.cancel.cancel()
+        self.begun_context().cancel.cancel()
         if self._fast:
             self._sent.leave()
             self.fall_back()
@@ -98,15 +99,16 @@ class UnaryCall(GrpcCall):
                 elif type(message) is CompressedMessage:
                     pass
                 elif repeated.path is not None:
-                    self._sent = repeated.path.begin(message, self.context, self)
+                    context = NO_CONTEXT if self.deadline is None else self.begun_context()
+                    self._sent = repeated.path.begin(message, context, self)
                 elif repeated.inline is not None and ended:
-                    answer = repeated.inline.answer(message, self.context)
+                    answer = repeated.inline.answer(message, self.begun_context())
                 if self._sent is not None:
                     self._fast, self._message = True, message
                 elif answer is not None:
                     self._answer_inline(answer, message)
                 else:
-                    request = GrpcRequest(headers.method, message, headers.metadata, self.context)
+                    request = GrpcRequest(headers.method, message, headers.metadata, self.begun_context())
                     repeated.count = count = repeated.count + 1
                     # seldom, if there is no fast path
                     if not count & (count - 1) and type(message) is not CompressedMessage:

@@ -155,8 +155,8 @@ class FrameReader:
 
     def _cut(self, data: Buffer) -> int:
         """Handle whole frames, and DATA as it arrives, as many as in one turn: up to which position."""
-        handler, end, position, left = self._handler, len(data), 0, TURN_FRAMES
-        view, placed = memoryview(data), 0
+        handler, streams, low_water = self._handler, self._streams, self._low_water
+        view, end, position, left, placed = memoryview(data), len(data), 0, TURN_FRAMES, 0
         if not self._preface_read:
             position = self._read_preface(data)
             if not self._preface_read:
@@ -164,6 +164,9 @@ class FrameReader:
         if self._left:
             position = self._resume(data, position, end)
         while end - position >= HEADER_BYTES and not handler.closed:
+            if self.extra:
+                left -= self.extra
+                self.extra = 0
             if left <= 0:
                 self.pending = True
                 break
@@ -177,12 +180,12 @@ class FrameReader:
                 raise H2Error(Code.PROTOCOL_ERROR, "a frame inside a field block")  # 4.3
             if (
                 not (kind or flags)  # DATA
-                and (stream := self._streams.get(number)) is not None
+                and (stream := streams.get(number)) is not None
                 and (sink := stream.sink) is not None
                 and (after := sink.filled + size) < sink.end
                 and stop <= end
                 and size >= SMALL_BYTES
-                and (received := stream.received + size) < self._low_water
+                and (received := stream.received + size) < low_water
                 and not stream.half_closed_remote
             ):
                 # in the middle of a message, far from the end of a window
@@ -194,23 +197,7 @@ class FrameReader:
                 continue
             if kind == DATA and stop <= end and not flags & PADDED:
                 position = stop
-                stream = handler.on_data_frame(number, size)
-                if stream is None:
-                    continue
-                sink = stream.sink
-                if sink is not None and not flags and size and (after := sink.filled + size) < sink.end:
-                    sink.buffer[sink.filled : after] = view[start:stop]
-                    sink.filled = after
-                else:
-                    ended = bool(flags & END_STREAM)
-                    if size and not (ended and stream.body_left):  # H2Connection.on_data, inlined
-                        stream.half_closed_remote = ended
-                        stream.data_received(data, start, stop, ended)
-                    else:
-                        handler.on_data(stream, data, start, stop, ended)
-                    if self.extra:
-                        left -= self.extra
-                        self.extra = 0
+                self._data(number, flags, data, start, stop)
             elif (
                 kind == HEADERS
                 and stop <= end
@@ -222,26 +209,53 @@ class FrameReader:
                 position = stop
                 handler.on_field_block(bytes(data[start:stop]), bool(flags & END_STREAM), number)
                 left -= _HEADERS_COST + size // _COST_BYTES
-            elif size > FRAME_BYTES:
-                raise H2Error(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")  # 4.2
-            elif kind == DATA:
-                if start == end and flags & PADDED and size:
-                    break  # the pad length comes first (6.1)
-                position = self._begin_data(data, start, end, size, flags, number)
-            elif kind > CONTINUATION:
-                self.inside, self._left, self._padding = None, size, 0
-                handler.on_control(kind, flags, number, b"")
-                position = self._resume(data, start, end)
-            elif size > _MAX_CONTROL:
-                raise H2Error(Code.ENHANCE_YOUR_CALM, f"a frame of type {kind} with {size} bytes")
-            elif stop > end:
-                break
             else:
-                position = stop
-                left -= self._whole(kind, flags, number, bytes(data[start:stop]))
+                after = self._uncommon(data, start, end, size, kind, flags, number)
+                if after < start:
+                    break
+                position = after
         if placed:
             handler.on_placed(placed)
         return position
+
+    def _data(self, number: int, flags: int, data: Buffer, start: int, stop: int) -> None:
+        """A whole DATA frame without padding."""
+        size, ended = stop - start, bool(flags & END_STREAM)
+        stream = self._handler.on_data_frame(number, size)
+        if stream is None:
+            return
+        sink = stream.sink
+        if sink is not None and not flags and size and (after := sink.filled + size) < sink.end:
+            sink.buffer[sink.filled : after] = memoryview(data)[start:stop]
+            sink.filled = after
+        elif size and not (ended and stream.body_left):  # H2Connection.on_data, inlined
+            stream.half_closed_remote = ended
+            stream.data_received(data, start, stop, ended)
+        else:
+            self._handler.on_data(stream, data, start, stop, ended)
+
+    def _uncommon(
+        self, data: Buffer, start: int, end: int, size: int, kind: int, flags: int, number: int
+    ) -> int:
+        """Any other frame: up to which position it was taken, less than ``start`` if more of it must be here
+        first."""
+        stop = start + size
+        if size > FRAME_BYTES:
+            raise H2Error(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")  # 4.2
+        if kind == DATA:
+            if start == end and flags & PADDED and size:
+                return 0  # the pad length comes first (6.1)
+            return self._begin_data(data, start, end, size, flags, number)
+        if kind > CONTINUATION:
+            self.inside, self._left, self._padding = None, size, 0
+            self._handler.on_control(kind, flags, number, b"")
+            return self._resume(data, start, end)
+        if size > _MAX_CONTROL:
+            raise H2Error(Code.ENHANCE_YOUR_CALM, f"a frame of type {kind} with {size} bytes")
+        if stop > end:
+            return 0
+        self.extra += self._whole(kind, flags, number, bytes(data[start:stop]))
+        return stop
 
     def _read_preface(self, data: Buffer) -> int:
         preface = self._preface
