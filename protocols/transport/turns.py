@@ -31,7 +31,7 @@ TURN_MESSAGES = 8
 TURN_BYTES = 1 << 20
 """How many bytes it receives at once while no other connection waits."""
 
-RECEIVE_BYTES = 1 << 18
+RECEIVE_BYTES = 1 << 19
 """How many bytes it receives with one system call, and at once while others wait. An event loop receives once
 from every connection that has input before it goes on: with all that a socket holds, a hundred connections
 would take a second."""
