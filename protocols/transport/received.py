@@ -15,7 +15,8 @@ copied out of it is still in the processor's cache."""
 
 _COPIED_BYTES = 1 << 14
 """Below this size what arrived is handed over as bytes. A connection receives no more at once at first, nor
-after more than it handles in one turn: so it holds little, and the kernel holds the rest."""
+after more than it handles in one turn, and twice as much whenever that was not enough: so a flood of small
+messages has it handle and hold little, and the kernel holds the rest."""
 
 
 _RESERVED_BYTES = 64 << 20
@@ -46,7 +47,8 @@ class SharedReceiver(asyncio.BufferedProtocol):
             self.data_received(bytes(self._space[:nbytes]))
             return
         else:
-            self._room = self._space
+            if nbytes == len(self._room):
+                self._room = self._space[: 2 * nbytes]
             self.data_received(self._space[:nbytes])
         self.turn.received(nbytes)
 

@@ -209,6 +209,31 @@ def test_one_system_call_receives_a_bounded_part_of_a_body() -> None:
         assert 1 << 16 <= len(owner.get_buffer(-1)) <= RECEIVE_BYTES
 
 
+class Receiver(SharedReceiver):
+    """A connection to which more has arrived than it handles at once, if it is ``flooded``."""
+
+    flooded = False
+
+    def data_received(self, data: object) -> None:
+        if self.flooded:
+            self.end_turn()
+
+
+async def test_a_connection_receives_more_after_a_full_buffer_and_little_after_a_flood() -> None:
+    receiver = Receiver(shared_space())
+    receiver.turn = Owner(1, []).turn
+    sizes = []
+    for _ in range(8):
+        sizes.append(len(receiver.get_buffer(-1)))
+        receiver.buffer_updated(sizes[-1])
+    assert sizes == [min(sizes[0] << n, RECEIVE_BYTES) for n in range(8)]
+    assert sizes[0] <= 1 << 14
+    receiver.flooded = True
+    for _ in range(3):
+        receiver.buffer_updated(len(receiver.get_buffer(-1)))
+        assert len(receiver.get_buffer(-1)) == sizes[0]
+
+
 @pytest.mark.usefixtures("engine")
 async def test_others_have_their_turns_between_small_chunks() -> None:
     """However many of them a system call has received."""
