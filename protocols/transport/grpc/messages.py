@@ -42,7 +42,7 @@ of NumPy, whose code and data have left the processor's cache between two messag
 
 _NOTHING = memoryview(b"")
 _READ = bytes(PREFIX_BYTES)
-"""Stands for a prefix that has been read."""
+"""In the place of a prefix that has been read."""
 
 
 class MessageError(Exception):
