@@ -142,6 +142,17 @@ def test_an_output_that_is_an_input(tmp_path: Path) -> None:
         assert (x.numpy().tolist(), y.numpy().tolist()) == ([number, 2], [-number, -2])
 
 
+@pytest.mark.parametrize("garbage", onnx_repeated._GARBAGE)
+def test_an_output_that_is_an_input_and_looks_unwritten(garbage: int, tmp_path: Path) -> None:
+    """ONNX Runtime leaves the buffer of such an output as it is."""
+    x, y = (value(name, Datatype.UINT8, ["n"]) for name in "xy")
+    instance = loaded(write(tmp_path / "m.onnx", [node("Identity", ["x"], ["y"])], [x], [x, y]))
+    for number in (*[garbage] * TIMES, *range(TIMES)):
+        sent = np.full(4, number, np.uint8)
+        for answer in instance.run((tensor(sent),), ("x", "y")):
+            assert answer.numpy().tolist() == sent.tolist()
+
+
 def test_what_the_engine_refuses_is_refused_in_a_binding(tmp_path: Path, bound: list[bool]) -> None:
     instance = loaded(
         write(
