@@ -28,7 +28,7 @@ _REFUSED = -(1 << 16)
 """The count of shapes whose binding did not compute what the usual run did."""
 
 _GARBAGE = 0xA5, 0x5A
-"""What outputs hold before the runs that verify a binding: a byte that is not written differs in one of them."""
+"""What outputs hold before the runs that verify a binding: a byte that is not written differs in one."""
 
 _UNBOUND = frozenset((Datatype.BYTES, Datatype.BF16))
 """Datatypes without a NumPy dtype that ONNX Runtime knows, or without a size."""
@@ -98,7 +98,7 @@ class RepeatedRuns:
         counts[shapes] = 0
         try:
             binding = self._bind(inputs, results)
-            same = all([self._computes(binding, inputs, results, garbage) for garbage in _GARBAGE])
+            same = all(self._computes(binding, inputs, results, garbage) for garbage in _GARBAGE)
         except Exception:
             same = False
         if not same:

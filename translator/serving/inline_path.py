@@ -19,7 +19,7 @@ from math import inf
 from typing import Any
 
 from interlingua.protocols.dialect import Binding, GrpcEndpoint, HttpEndpoint, Opened
-from interlingua.protocols.wire import NO_CONTEXT, REQUEST_ID, Buffer, GrpcRequest, HttpRequest
+from interlingua.protocols.wire import REQUEST_ID, Buffer, GrpcRequest, HttpRequest
 from interlingua.runtime.shared_memory import is_used
 from interlingua.runtime.target import Target
 from interlingua.schemas import Context, InferRequest, Operation
@@ -80,9 +80,9 @@ class HandlerInlinePath:
             or len(message) > self.most
         ):
             return None
-        began = time.monotonic_ns()
+        began, own = time.monotonic_ns(), self.request.context
         if context is None:
-            context = self.request.context
+            context = own
         context.timings, context.ended, context.version = {}, {}, ""
         context.server_id = service.id  # a reload may change it
         try:
@@ -95,6 +95,10 @@ class HandlerInlinePath:
                 return self._passed_by()
         except Exception:
             return None  # the usual path raises it again
+        finally:
+            if self.reopen:
+                setattr(self.request, self.body, b"")
+                self.request.context = own
         request.model, request.context = opened.model, context
         context.ended["decode"] = ended = time.monotonic_ns()
         context.timings["decode"] = ended - began
@@ -105,18 +109,15 @@ class HandlerInlinePath:
         self._skip, self._patience = self._patience, min(2 * self._patience, _MOST_SKIPPED)
 
     def _opened(self, message: Buffer, context: Context) -> Opened[Any] | None:
-        """``message`` opened; None if it is for another model, or not an inference. Raises as endpoints."""
+        """``message`` opened, of which ``request`` is a part until it is decoded; None if it is for another
+        model, or not an inference. Raises as endpoints."""
         if not self.reopen:
             self.request.body = message
             return self.opened
         request, known = self.request, self.opened
         setattr(request, self.body, message)
         request.context = context
-        try:
-            found = self.endpoint.open(request)
-        finally:
-            setattr(request, self.body, b"")
-            request.context = NO_CONTEXT
+        found = self.endpoint.open(request)
         same = found.action is known.action and found.model == known.model and found.version == known.version
         return found if same else None
 

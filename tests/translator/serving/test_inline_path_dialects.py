@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.wire import NO_CONTEXT
+from interlingua.runtime.models.model import LocalModel
 from interlingua.schemas import (
+    Context,
     Datatype,
     ErrorCode,
     InferenceError,
@@ -164,3 +167,27 @@ async def test_idle_connections_keep_no_message(form: str, paths: list[HandlerIn
         for number in range(WARM):
             await ask(here, make(struct.pack("<2f", number, 0)))
         assert bytes(paths[-1].request.body) == b""
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_the_model_gets_the_context_of_the_request(
+    form: str, inline: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contexts: list[Context] = []
+    infer = LocalModel.infer_now
+
+    def spied(model: LocalModel, request: InferRequest) -> Any:
+        contexts.append(request.context)
+        return infer(model, request)
+
+    monkeypatch.setattr(LocalModel, "infer_now", spied)
+
+    async def scenario(here: Daemon, make: Make) -> None:
+        for number in range(3):
+            await ask(here, make(struct.pack("<2f", number, 0)))
+
+    await compared(form, scenario, monkeypatch)
+    assert len([each for each in inline if each is not None]) >= 3
+    assert all(context.headers["host"] == "here" and context.peer for context in contexts)
+    # what requests without a context share has nothing of any
+    assert (NO_CONTEXT.timings, NO_CONTEXT.server_id, NO_CONTEXT.request_number) == ({}, "", 0)

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.tfserving.codec_grpc import known_requests
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.wire import GrpcRequest
@@ -164,6 +165,19 @@ async def test_calls_that_repeat(dialect: str, inline: list[Any], monkeypatch: p
     for number, answer in enumerate(answers):
         assert np.float32([number / 2, -number]).tobytes() in answer
     assert len([each for each in inline if each is not None]) >= 10
+
+
+async def test_messages_are_recognized(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of another size than before are read once, as on the usual path."""
+    monkeypatch.setattr(known_requests, "_known", {})
+
+    async def scenario(here: Daemon) -> bool:
+        numbers = range(37)
+        assert np.float32(numbers).tobytes() in await here.ask(*numbers)
+        return known_requests.find(message("tfserving", *numbers)[1]) is not None
+
+    assert await compared(scenario, monkeypatch, "tfserving")
+    assert any(each is not None for each in inline)
 
 
 async def test_calls_that_differ(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
