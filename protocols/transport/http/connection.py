@@ -262,12 +262,12 @@ class HttpConnection(BodyReceiver):
         # not by those in flight: a request that is answered in this callback never is
         hold = keep_alive and len(connections.open) > 1
         try:
-            writer.whole(answer, parts, 1, keep_alive=keep_alive, bodiless=False, hold=hold)
-            if writer.paused:  # the task waits until the client has read most of it
-                self._written = keep_alive
-                self._resume()
-            else:
+            whole = writer.whole(answer, parts, 1, keep_alive=keep_alive, bodiless=False, hold=hold)
+            if whole and not writer.paused:
                 self._go_on(keep_alive)
+            else:  # the task waits until the client has read most of it, or writes a large one
+                self._resume()
+                self._early, self._written = answer, keep_alive if whole else None
         except ConnectionError:
             self.cut()  # the client disconnected
         except Exception:

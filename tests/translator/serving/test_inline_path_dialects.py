@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from interlingua.protocols.registry import DIALECTS
+from interlingua.protocols.transport.writes import WRITTEN_BYTES
 from interlingua.protocols.wire import NO_CONTEXT
 from interlingua.runtime.models.model import LocalModel
 from interlingua.schemas import (
@@ -132,6 +133,25 @@ async def test_a_model_that_fails(
     answers = await compared(form, scenario, monkeypatch)
     assert b" 200 " not in answers[0][0]
     assert any(isinstance(each, UnfinishedCall) for each in inline)
+
+
+@pytest.mark.parametrize("form", ["oip, binary", "graphpipe"])
+async def test_an_answer_that_takes_several_writes(
+    form: str, inline: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = Tensor(
+        "x", Datatype.FP32, (1, WRITTEN_BYTES), memoryview(bytes(range(256)) * (WRITTEN_BYTES >> 6))
+    )
+
+    async def scenario(here: Daemon, make: Make) -> list[Any]:
+        with monkeypatch.context() as growing:
+            growing.setattr(here.model.version(""), "_run", lambda *_: (large,))
+            head, body = await ask(here, make(bytes(8)))
+        assert bytes(large.view) in body
+        return [head, body, await ask(here, make(bytes(8)))]
+
+    await compared(form, scenario, monkeypatch)
+    assert len([each for each in inline if each is not None]) >= 2
 
 
 async def test_another_id_of_the_server(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
