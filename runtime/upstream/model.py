@@ -10,8 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from interlingua.protocols.dialect import Opened, Passthrough, StreamPassthrough
-from interlingua.runtime.model_config.config import ModelConfig
-from interlingua.runtime.model_config.message import config_message
 from interlingua.runtime.models.model import UNLOADED
 from interlingua.runtime.models.only_answer import only_answer
 from interlingua.runtime.models.renames import Renames
@@ -20,14 +18,13 @@ from interlingua.runtime.models.turns import Turns
 from interlingua.runtime.repository.absent import all_in
 from interlingua.runtime.target import Observe, Target
 from interlingua.runtime.upstream.attributes import NO_ATTRIBUTES, Attributes
-from interlingua.runtime.upstream.config import fetch_config, is_decoupled, read_config, shown_config
+from interlingua.runtime.upstream.config import fetch_config, is_decoupled
 from interlingua.runtime.upstream.counts import UNNAMED_VERSION, UpstreamCounts
 from interlingua.runtime.upstream.dropped_fields import DroppedFields
 from interlingua.runtime.upstream.fast_path import UpstreamFastPath
 from interlingua.runtime.upstream.names import UpstreamNames
 from interlingua.runtime.upstream.passing import UpstreamPassing
-from interlingua.runtime.upstream.pool.unanswered import UnansweredError
-from interlingua.runtime.upstream.reading import read_from
+from interlingua.runtime.upstream.reports import UpstreamReports
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
 from interlingua.runtime.upstream.translated import ReceivedMessage, UpstreamTranslation
 from interlingua.runtime.upstream.upstream import Upstream
@@ -45,7 +42,6 @@ from interlingua.schemas import (
     Operation,
     Parameter,
     Readiness,
-    ServerStatus,
     Signature,
     VersionStatistics,
     VersionStatus,
@@ -88,16 +84,22 @@ class UpstreamModel(Target):
         self.upstream: Upstream = upstream
         self._remote = remote_model
         self._names = UpstreamNames(name, upstream.name, inputs, outputs)
-        self._declared = declared
-        self._description = description
-        self._parameters = parameters or {}
-        self._attributes = attributes
         self._signatures = UpstreamSignature(
-            name, upstream, remote_model, self._names, declared, widened or {}, self._attributes
+            name, upstream, remote_model, self._names, declared, widened or {}, attributes
         )
         self._strict = strict_signature
         self._turns = Turns()
         self._counts = UpstreamCounts()
+        self._reports = UpstreamReports(
+            name,
+            upstream,
+            self._names,
+            self._signatures,
+            self._counts,
+            description=description,
+            parameters=parameters or {},
+            attributes=attributes,
+        )
         self._last = ModelStatus(name, versions=(VersionStatus(UNNAMED_VERSION, ModelState.READY),))
         upstream.unloaded.controlled.append(self._controlled_elsewhere)
         self._streams = upstream.offers(Operation.INFER_STREAM)
@@ -292,22 +294,7 @@ class UpstreamModel(Target):
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """The upstream's metadata in our clients' names."""
-        try:
-            theirs: ModelMetadata = await self._query(Operation.MODEL_METADATA, version)
-        except InferenceError as error:
-            # a declared signature replaces metadata that this upstream does not have
-            unanswered = isinstance(error, UnansweredError) or error.code is ErrorCode.UNSUPPORTED
-            if self._declared is None or not unanswered:
-                raise
-            theirs = ModelMetadata(self._remote, self._declared)
-        ours = self._declared or self._names.here(theirs.signature)
-        return replace(
-            theirs,
-            name=self.name,
-            signature=ours,
-            description=self._description or theirs.description,
-            parameters={**theirs.parameters, **self._parameters},
-        )
+        return await self._reports.metadata(version)
 
     async def status(self) -> ModelStatus:
         """The configuration from the upstream or its metadata, and our counts by version; the last status for
@@ -316,46 +303,17 @@ class UpstreamModel(Target):
             last = replace(self.upstream.unloaded.status(self._remote), name=self.name)
             return all_in(last, ModelState.UNAVAILABLE, UNLOADED)
         metadata = await self.metadata()
-        versions = await self._versions(metadata)
-        self._last = ModelStatus(self.name, await self._config(metadata), versions)
+        versions = await self._reports.versions(metadata)
+        self._last = ModelStatus(self.name, await self._reports.config(metadata), versions)
         return self._last
-
-    async def _versions(self, metadata: ModelMetadata) -> tuple[VersionStatus, ...]:
-        """The versions that the upstream reports, else those of its metadata, else the one that answers."""
-        if self.upstream.offers(Operation.STATUS):
-            said: ServerStatus = await self._query(Operation.STATUS, "")
-            if said.models and (found := said.models[self._remote].versions):
-                return tuple([replace(each, statistics=self._counts.of(each.version)) for each in found])
-        versions = metadata.versions or (self._counts.answered,)
-        return tuple([VersionStatus(each, ModelState.READY, "", self._counts.of(each)) for each in versions])
 
     async def version_status(self, version: str) -> VersionStatus | None:
         """See ``Target``. An upstream may know versions and labels that its metadata do not list."""
-        listed = await super().version_status(version)
-        if listed is not None or not self.upstream.offers(Operation.MODEL_READY):
-            return listed
-        said: Readiness = await self._query(Operation.MODEL_READY, version)
-        if not said.ready and not said.version:
-            return None
-        state = ModelState.READY if said.ready else ModelState.UNAVAILABLE
-        return VersionStatus(said.version or version, state, said.reason)
+        return await super().version_status(version) or await self._reports.version(version)
 
     async def ready(self, version: str = "") -> Readiness:
-        """Whether the upstream reports the model as ready. A server without such a call is ready if it
-        accepts connections and the signature is declared."""
-        try:
-            said: Readiness = await self._query(Operation.MODEL_READY, version)
-        except InferenceError as error:
-            if self._declared is not None and isinstance(error, UnansweredError):
-                return Readiness(True)
-            return Readiness(False, f"model '{self.name}': {error.message}")
-        if said.ready:
-            self.upstream.unloaded.found(self._remote)
-        return said if said.ready else Readiness(False, said.reason or f"model '{self.name}' is not ready")
-
-    async def _query(self, operation: Operation, version: str) -> Any:
-        model, declared = ModelRef(self._remote, version), self._declared is not None
-        return await read_from(self.upstream, operation, model, dispensable=declared)
+        """Whether the upstream reports the model as ready."""
+        return await self._reports.ready(version)
 
     async def close(self) -> None:
         """Nothing of its own to close: the connections belong to the upstream."""
@@ -399,19 +357,6 @@ class UpstreamModel(Target):
         """Another process of this server has loaded or unloaded the model ``remote``."""
         if remote == self._remote:
             self._signatures.forget()
-
-    async def _config(self, metadata: ModelMetadata) -> bytes:
-        """The upstream's configuration as our clients see it: from its metadata, else requested, else made of
-        the metadata. No request if a signature is declared: such an upstream reports little."""
-        stated = read_config(metadata.config)
-        if stated is None and self._declared is None:
-            stated = await fetch_config(self.upstream, ModelRef(self._remote))
-        signature = await self.signature()
-        if stated is None:
-            made = ModelConfig(name=self.name, platform=metadata.platform, stated=self._attributes.stated())
-            return config_message(made, signature)
-        names = self._names.inputs_back, self._names.outputs_back
-        return shown_config(stated, self.name, *names, signature, self._attributes)
 
     async def _is_decoupled(self, known: KnownSignature) -> bool:
         """Whether the upstream says that the model answers any number of times; requested once."""
