@@ -1,8 +1,9 @@
-"""Records what methods return while a test runs."""
+"""Replacements of methods while a test runs: one records results, one fails."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import pytest
 
@@ -18,3 +19,12 @@ def results_of(monkeypatch: pytest.MonkeyPatch, of: type, method: str) -> list[A
 
     monkeypatch.setattr(of, method, recorded)
     return found
+
+
+def failing(error: Exception) -> Callable[..., NoReturn]:
+    """A function that raises ``error``."""
+
+    def fails(*_: object) -> NoReturn:
+        raise error
+
+    return fails

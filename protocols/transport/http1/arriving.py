@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from interlingua.protocols.transport.http1.body import SizedBody
@@ -212,7 +213,7 @@ class ArrivingBody:
             return
         left = min(self._left, self.missing)
         try:
-            pipe = KernelPipe(source.transport, sink, left, self._piped, self._pipe_blocked)
+            pipe = KernelPipe(source.transport, sink, left, partial(self._piped, source), self._pipe_blocked)
         except OSError:
             return  # few descriptors, or pages for pipes, are free
         self._pipe, self._sink_blocked = pipe, blocked
@@ -278,9 +279,8 @@ class ArrivingBody:
             self._flow(True)
         return piece
 
-    def _piped(self, count: int) -> None:
-        assert self._source is not None, "the pipe has one"  # noqa: S101
-        self._source.body_piped(count)
+    def _piped(self, source: BodySource, count: int) -> None:
+        source.body_piped(count)
         if self.complete:
             self._take_back()
 

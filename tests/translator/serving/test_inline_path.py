@@ -20,13 +20,13 @@ from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.wire import HttpRequest
 from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.offload.pool import OffloadPool
-from interlingua.schemas import Context, ErrorCode, InferenceError, Operation, Tensor
+from interlingua.schemas import Context, ErrorCode, InferenceError, Operation
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
 from interlingua.translator.serving.handler_http import HttpPipeline
 from interlingua.translator.serving.inline_path import HandlerInlinePath, UnfinishedCall
 from interlingua.translator.serving.pipeline import Pipeline
-from tests.spies import results_of
+from tests.spies import failing, results_of
 
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
 LISTENER = {"listen": "127.0.0.1:0", "transport": "http", "dialects": ["tfserving"]}
@@ -170,13 +170,6 @@ async def test_most_requests_take_it(inline: list[Any]) -> None:
     assert len([each for each in inline if each is not None]) >= 20
 
 
-def _failing(error: Exception) -> Callable[..., tuple[Tensor, ...]]:
-    def run(*_: object) -> tuple[Tensor, ...]:
-        raise error
-
-    return run
-
-
 @pytest.mark.parametrize(
     "error", [InferenceError(ErrorCode.MODEL_FAILED, "broken"), ValueError("a bug"), MemoryError()], ids=repr
 )
@@ -185,8 +178,8 @@ async def test_a_model_that_fails(
 ) -> None:
 
     async def scenario(here: Daemon) -> list[Any]:
-        with monkeypatch.context() as failing:
-            failing.setattr(here.model.version(""), "_run", _failing(error))
+        with monkeypatch.context() as patch:
+            patch.setattr(here.model.version(""), "_run", failing(error))
             failed = await here.ask()
         return [failed, await here.ask()]
 
@@ -326,7 +319,7 @@ async def test_a_caller_that_is_gone_before_its_failure(
 ) -> None:
     async with daemon() as here:
         await here.warm()
-        monkeypatch.setattr(here.model.version(""), "_run", _failing(ValueError("a bug")))
+        monkeypatch.setattr(here.model.version(""), "_run", failing(ValueError("a bug")))
         whole = HttpRequest("POST", "/v1/models/m:predict", context=Context(peer="here"))
         handler: Any = here.pipeline.handlers["http"]
         assert handler.head(whole) is None

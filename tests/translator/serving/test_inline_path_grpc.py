@@ -37,6 +37,7 @@ from interlingua.translator.config.loader import parse
 from interlingua.translator.serving.handler import TransportPipeline
 from interlingua.translator.serving.inline_path import HandlerInlinePath, UnfinishedCall
 from interlingua.translator.serving.pipeline import Pipeline
+from tests.spies import failing
 
 OIP = "/inference.GRPCInferenceService/ModelInfer"
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
@@ -204,13 +205,6 @@ async def test_calls_that_differ(inline: list[Any], monkeypatch: pytest.MonkeyPa
     assert any(each is not None for each in inline)
 
 
-def _failing(error: Exception) -> Callable[..., tuple[Tensor, ...]]:
-    def run(*_: object) -> tuple[Tensor, ...]:
-        raise error
-
-    return run
-
-
 @pytest.mark.parametrize(
     "error", [InferenceError(ErrorCode.MODEL_FAILED, "broken"), ValueError("a bug"), MemoryError()], ids=repr
 )
@@ -218,8 +212,8 @@ async def test_a_model_that_fails(
     error: Exception, inline: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(here: Daemon) -> list[Any]:
-        with monkeypatch.context() as failing:
-            failing.setattr(here.version, "_run", _failing(error))
+        with monkeypatch.context() as patch:
+            patch.setattr(here.version, "_run", failing(error))
             failed = await here.ask()
         return [failed, await here.ask()]
 
@@ -281,7 +275,7 @@ async def test_calls_while_the_listener_stops(inline: list[Any]) -> None:
 async def test_calls_that_are_cancelled(inline: list[Any]) -> None:
     async with daemon("oip") as here:
         method, body = message("oip", 1.5, 2.5)
-        here.version._run = _failing(ValueError("a bug"))
+        here.version._run = failing(ValueError("a bug"))
         for number in range(100):
             call = here.channel.unary_unary(method)(body)
             await asyncio.sleep(0.0001 * (number % 10))

@@ -130,7 +130,7 @@ async def test_a_server_that_is_leaving(service: Service) -> None:
     )
     assert not (await ask(service, Operation.MODEL_READY, model="m")).ready
     assert await ask(service, Operation.REPOSITORY_INDEX, argument=IndexQuery(ready=True)) == ()
-    assert await ask(service, Operation.REPOSITORY_INDEX), "they are known all the same"
+    assert await ask(service, Operation.REPOSITORY_INDEX), "the index has the models"
     assert (await ask(service, Operation.LIVE)).ready
 
 
