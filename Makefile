@@ -71,10 +71,12 @@ test-torch: $(VENV)/.installed-dev ## install PyTorch and run the tests that nee
 	$(PIP) install $(TORCH)
 	$(BIN)/python -m pytest tests/runtime/backends/test_torch.py tests/e2e/test_torch.py
 
-lint: $(VENV)/.installed-dev ## ruff, ruff format, mypy (strict)
+lint: $(VENV)/.installed-dev ## ruff, ruff format, mypy (strict), imports of every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@echo importing every test
+	@found=$$($(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider) || { echo "$$found" | sed '1,/ ERRORS /d'; exit 1; }
 
 format: $(VENV)/.installed-dev ## sort imports and format
 	$(BIN)/ruff check --fix .

@@ -26,7 +26,8 @@ from interlingua.schemas import (
 )
 from interlingua.translator.serving.handler_http import HttpPipeline
 from interlingua.translator.serving.inline_path import HandlerInlinePath, UnfinishedCall
-from tests.translator.serving.test_inline_path import Daemon, _failing, daemon, inline
+from tests.spies import failing
+from tests.translator.serving.test_inline_path import Daemon, daemon, inline
 
 __all__ = ["inline"]
 
@@ -125,8 +126,8 @@ async def test_a_model_that_fails(
     form: str, error: Exception, inline: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(here: Daemon, make: Make) -> list[Any]:
-        with monkeypatch.context() as failing:
-            failing.setattr(here.model.version(""), "_run", _failing(error))
+        with monkeypatch.context() as patch:
+            patch.setattr(here.model.version(""), "_run", failing(error))
             failed = await ask(here, make(bytes(8)))
         return [failed, await ask(here, make(bytes(8)))]
 
