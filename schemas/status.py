@@ -142,6 +142,10 @@ class VersionStatistics:
         self.refused += others.refused
 
 
+UNNAMED_VERSION = "1"
+"""The version of a model on a server that reports none, for dialects that cannot leave it out."""
+
+
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
     """A known version; ``reason`` says why it is not ready."""

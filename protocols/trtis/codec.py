@@ -32,6 +32,7 @@ from interlingua.schemas import (
     unrepresentable,
 )
 from interlingua.schemas import Sequence as SequencePosition
+from interlingua.schemas.status import UNNAMED_VERSION
 from interlingua.schemas.trtis import MESSAGES
 
 DIALECT_NAME = "trtis"
@@ -306,7 +307,7 @@ def encode_response(form: TrtisReplyForm, response: InferResponse) -> tuple[Any,
     """An ``InferResponseHeader`` and the contents of its outputs, in the requested order; empty for classes
     and shared memory.
 
-    A version that is not a number is omitted. Raises UNREPRESENTABLE for an output in BF16 and for names that
+    A version that is other text is omitted. Raises UNREPRESENTABLE for an output in BF16 and for names that
     are not Unicode; MODEL_FAILED for an output that is missing or has another batch than the request.
     """
     given = {tensor.name: tensor for tensor in response.outputs}
@@ -314,7 +315,7 @@ def encode_response(form: TrtisReplyForm, response: InferResponse) -> tuple[Any,
     try:
         header = RESPONSE_HEADER(
             model_name=response.model,
-            model_version=version_number(response.version) or 0,
+            model_version=answered_version(response.version),
             batch_size=form.batch_size,
             id=form.id,
         )
@@ -332,6 +333,12 @@ def encode_response(form: TrtisReplyForm, response: InferResponse) -> tuple[Any,
     except ValueError as error:
         raise not_carried(DIALECT_NAME, f"this: {error}") from error
     return header, contents
+
+
+def answered_version(version: str) -> int:
+    """The ``model_version`` of an answer by ``version``, as Status lists it; 0, none, for text. An upstream
+    that states no version has the one of Status: 0 would be a version of its own."""
+    return version_number(version or UNNAMED_VERSION) or 0
 
 
 def version_number(version: str) -> int | None:

@@ -18,7 +18,13 @@ from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
 from interlingua.protocols.trtis import client_http, codec
 from interlingua.protocols.trtis.client_codec import PendingCall
 from interlingua.protocols.trtis.client_http import decode_infer, infer_call, succeeded
-from interlingua.protocols.trtis.codec import DATATYPE_NUMBERS, RESPONSE_HEADER, fold, unfold, version_number
+from interlingua.protocols.trtis.codec import (
+    DATATYPE_NUMBERS,
+    RESPONSE_HEADER,
+    answered_version,
+    fold,
+    unfold,
+)
 from interlingua.protocols.trtis.codec_http import (
     BINARY,
     REQUEST,
@@ -222,7 +228,7 @@ def _answer_of(asked: _Request, names: PassthroughNames, theirs: Any, binary: bo
     if [entry.name for entry in theirs.output] != expected or theirs.batch_size not in (0, batch):
         return None
     version = str(theirs.model_version) if theirs.model_version else names.version
-    number = version_number(version) or 0
+    number = answered_version(version)
     identity = asked.header.id
     header = RESPONSE_HEADER(model_name=names.model, model_version=number, batch_size=batch, id=identity)
     total = 0

@@ -11,9 +11,7 @@ import time
 
 from interlingua.runtime.models.statistics import Course, count_failure, count_refusal, count_success
 from interlingua.schemas import Context, VersionStatistics
-
-UNNAMED_VERSION = "1"
-"""The name of an upstream's version before the upstream reports one."""
+from interlingua.schemas.status import UNNAMED_VERSION
 
 
 class UpstreamCounts:

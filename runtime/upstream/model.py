@@ -19,7 +19,7 @@ from interlingua.runtime.repository.absent import all_in
 from interlingua.runtime.target import Observe, Target
 from interlingua.runtime.upstream.attributes import NO_ATTRIBUTES, Attributes
 from interlingua.runtime.upstream.config import fetch_config, is_decoupled
-from interlingua.runtime.upstream.counts import UNNAMED_VERSION, UpstreamCounts
+from interlingua.runtime.upstream.counts import UpstreamCounts
 from interlingua.runtime.upstream.dropped_fields import DroppedFields
 from interlingua.runtime.upstream.fast_path import UpstreamFastPath
 from interlingua.runtime.upstream.names import UpstreamNames
@@ -46,6 +46,7 @@ from interlingua.schemas import (
     VersionStatistics,
     VersionStatus,
 )
+from interlingua.schemas.status import UNNAMED_VERSION
 
 _STALE = frozenset({ErrorCode.INVALID_TENSOR, ErrorCode.NOT_FOUND, ErrorCode.BAD_UPSTREAM})
 """Errors after which the upstream's model may have changed, so its signature is discovered again."""

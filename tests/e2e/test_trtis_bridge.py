@@ -227,6 +227,8 @@ def test_a_graphpipe_server(world: World, transport: str) -> None:
     answer = world.clients[transport].infer("simple.pipe", SUMS, ["OUTPUT1", "OUTPUT0"])
     assert (answer.outputs["OUTPUT0"] == A + B).all() and (answer.outputs["OUTPUT1"] == A - B).all()
     assert answer.batch_size == 2
+    status = world.clients[transport].status("simple.pipe").model_status["simple.pipe"]
+    assert list(status.version_status) == [answer.model_version]  # GraphPipe has none
 
 
 def test_an_unknown_version_is_the_upstreams_to_refuse(world: World, transport: str) -> None:

@@ -334,7 +334,12 @@ def test_no_requested_output_is_answered_with_the_header_alone() -> None:
     )
 
 
-@pytest.mark.parametrize("version", ["", "v0.1", "9" * 20, "-1", "²"])
+def test_an_answer_without_a_version_has_that_of_status() -> None:
+    answer = answered(asking_for(), ALONE, InferResponse("m", (), ""))
+    assert response_header(answer).model_version == 1
+
+
+@pytest.mark.parametrize("version", ["v0.1", "9" * 20, "-1", "²"])
 def test_a_version_without_a_number_is_omitted(version: str) -> None:
     answer = answered(asking_for(), ALONE, InferResponse("m", (), version))
     assert response_header(answer).model_version == 0
