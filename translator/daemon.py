@@ -90,7 +90,7 @@ async def _serve(config: Config, path: str, handover: Handover) -> int:
                 await _load_and_serve(config, path, operators, signals, handover)
     finally:
         await handover.close()
-        signals.forget()
+        signals.ignore()
     _log.info("stopped")
     return OK
 

@@ -29,9 +29,11 @@ class Signals:
             self._loop.add_signal_handler(number, self._come, number is signal.SIGINT)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
 
-    def forget(self) -> None:
+    def ignore(self) -> None:
+        """The server has stopped: until the process ends, no signal changes its exit code."""
         for number in (*_STOPPING, signal.SIGHUP):
             self._loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
 
     def hand_over(self, successor: int) -> None:
         """The process ``successor`` accepts the connections from now on; unless a signal was first."""

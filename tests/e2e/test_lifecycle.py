@@ -193,6 +193,20 @@ def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
         daemon.kill()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_no_signal_changes_the_exit_code_once_it_has_stopped(number: int, tmp_path: Path) -> None:
+    daemon = Daemon.start(tmp_path, config())
+    try:
+        daemon.process.send_signal(signal.SIGINT)
+        daemon.until("stopped")
+        while daemon.process.poll() is None:
+            daemon.process.send_signal(number)
+            time.sleep(0.001)
+        assert daemon.process.returncode == 0
+    finally:
+        daemon.kill()
+
+
 @pytest.mark.parametrize("engine", ["native", "library"])
 def test_a_second_signal_cuts_what_runs(engine: str, tmp_path: Path) -> None:
     listeners = [
