@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,11 @@ def pytest_collection_finish() -> None:
     garbage among them costs less memory than a collection costs time."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_open() -> Iterator[None]:
+    """Collect the garbage of each file at its end: a transport that it left open fails its last test. Later, it
+    would fail a test of another file."""
+    yield
+    gc.collect()

@@ -26,6 +26,7 @@ class Proxy:
         self._passing = asyncio.Event()
         self._passing.set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -45,30 +46,38 @@ class Proxy:
         """Close everything."""
         if self._server is not None:
             self._server.close()
+        # a task that has not begun closes nothing, and what does not read keeps a closing connection
+        for writer in self._writers:
+            writer.transport.abort()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         task = asyncio.ensure_future(self._connect(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._passing.wait()
+        both = [writer]
+        ways: list[asyncio.Task[None]] = []
         try:
+            await self._passing.wait()
             back, forth = await asyncio.open_connection("127.0.0.1", self.target)
+            both.append(forth)
+            self._writers.add(forth)
+            ways += [asyncio.ensure_future(self._pass(*way)) for way in ((reader, forth), (back, writer))]
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         except OSError:
             reset(writer)
-            return
-        ways = [asyncio.ensure_future(self._pass(*way)) for way in ((reader, forth), (back, writer))]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for way in ways:
                 way.cancel()
-            for each in (forth, writer):
+            for each in both:
                 each.close()
+            await asyncio.gather(*(each.wait_closed() for each in both), return_exceptions=True)
+            self._writers.difference_update(both)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

@@ -82,6 +82,7 @@ class Relay:
         behind: asyncio.StreamWriter | None = None
         try:
             answers, behind = await asyncio.open_connection("127.0.0.1", self._target)
+            self._writers.add(behind)
             ways = (self._requests(reader, writer, behind), self._answers(answers, writer))
             running = [asyncio.ensure_future(way) for way in ways]
             try:
@@ -91,12 +92,12 @@ class Relay:
                     each.cancel()
                 await asyncio.wait(running)
         finally:
-            self._writers.discard(writer)
-            for each in (writer, behind):
-                if each is not None:
-                    each.close()
-                    with contextlib.suppress(OSError):
-                        await each.wait_closed()
+            both = [writer] if behind is None else [writer, behind]
+            for each in both:
+                each.close()
+            # one that does not read stays, until it reads or all stops
+            await asyncio.gather(*(each.wait_closed() for each in both), return_exceptions=True)
+            self._writers.difference_update(both)
 
     async def _requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, behind: asyncio.StreamWriter
