@@ -385,9 +385,9 @@ class Upstream:
     async def close(self) -> None:
         await self.pool.close()
 
-    async def leave(self) -> None:
-        """Close after the last request; none may begin meanwhile."""
-        await self.pool.idle()
+    async def leave(self, hurry: asyncio.Future[None]) -> None:
+        """Close after the last request of those that are routed here already; see ``Pool.idle``."""
+        await self.pool.idle(hurry)
         await self.close()
 
     async def _find_flavor(self, context: Context | None) -> None:

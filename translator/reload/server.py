@@ -115,7 +115,7 @@ class ServerSuccession:
         await asyncio.wait((hurry,), timeout=SETTLE_SECS)
         await asyncio.gather(*(free() for free in self._freeing))
         await self.traffic.close_old()
-        await asyncio.gather(*(each.leave() for each in self.models.leaving))
+        await asyncio.gather(*(each.leave(hurry) for each in self.models.leaving))
         await draining
         for each in leaving:
             self._running.leaving.remove(each)

@@ -173,7 +173,7 @@ class RuntimeSuccession:
         """Free what was replaced."""
         await asyncio.wait((hurry,), timeout=SETTLE_SECS)
         await asyncio.gather(*(free() for free in self._freeing))
-        await asyncio.gather(*(each.leave() for each in self.models.leaving))
+        await asyncio.gather(*(each.leave(hurry) for each in self.models.leaving))
 
     async def abort(self) -> None:
         """Free what was prepared."""

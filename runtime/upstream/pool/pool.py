@@ -32,6 +32,10 @@ _log = logging.getLogger(__name__)
 EXAMINED_SECS = 0.2
 """The shortest time between two examinations of a pool."""
 
+QUIET_SECS = 1.0
+"""How long the servers of an upstream that leaves have had no request: one that waits for the signature makes
+its call a moment after the signature has come."""
+
 
 class Pool:
     """``members`` are the servers of one upstream; ``discovery`` may add and remove some, a file all of them.
@@ -200,10 +204,14 @@ class Pool:
             raise unavailable(empty)
         return self.members
 
-    async def idle(self) -> None:
-        """Wait until no server has a request."""
-        for member in self.members:
-            await member.idle()
+    async def idle(self, hurry: asyncio.Future[None]) -> None:
+        """Wait until no server has had a request for a while; once ``hurry`` is done, only until none has
+        one."""
+        begun = -1
+        while begun != (begun := sum([member.requests for member in self.members])):
+            for member in self.members:
+                await member.idle()
+            await asyncio.wait((hurry,), timeout=QUIET_SECS)
 
     async def close(self) -> None:
         if self.discovery is not None:

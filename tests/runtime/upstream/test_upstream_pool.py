@@ -15,6 +15,7 @@ from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, ConnectionFailedError
 from interlingua.runtime.upstream.pool import Discovery, Gate, HostName, Member, Pool, Probes
 from interlingua.runtime.upstream.pool import member as members_module
+from interlingua.runtime.upstream.pool import pool as pool_module
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
@@ -118,6 +119,52 @@ async def fails(target: Upstream, words: str, **options: Any) -> InferenceError:
         await ask(target, **options)
     assert caught.value.origin == "there"
     return caught.value
+
+
+# --- the end
+
+
+async def test_it_leaves_after_a_request_that_makes_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "QUIET_SECS", 0.1)
+    server = Server(hold=asyncio.Event())
+    target = upstream(server)
+
+    async def infer() -> Any:
+        await target.call(Operation.MODEL_METADATA)
+        assert not server.closed
+        return await ask(target)
+
+    asked = asyncio.create_task(infer())
+    await until(lambda: len(server.executed) == 1)
+    leaving = asyncio.create_task(target.leave(asyncio.get_running_loop().create_future()))
+    await asyncio.sleep(0)
+    assert server.hold is not None
+    server.hold.set()
+    server.hold = asyncio.Event()
+    await until(lambda: len(server.executed) == 2)
+    await asyncio.sleep(0.2)
+    assert not server.closed
+    server.hold.set()
+    assert await asked == b"fine"
+    await leaving
+    assert server.closed
+
+
+async def test_it_leaves_at_once_if_the_server_stops() -> None:
+    server = Server(hold=asyncio.Event())
+    target, hurry = upstream(server), asyncio.get_running_loop().create_future()
+    asked = asyncio.create_task(ask(target))
+    await until(lambda: len(server.executed) == 1)
+    leaving = asyncio.create_task(target.leave(hurry))
+    hurry.set_result(None)
+    await asyncio.sleep(0.01)
+    assert not server.closed
+    assert server.hold is not None
+    server.hold.set()
+    assert await asked == b"fine"
+    async with asyncio.timeout(0.5):
+        await leaving
+    assert server.closed
 
 
 # --- balance
