@@ -258,9 +258,10 @@ class UpstreamModel(Target):
                         self._counts.streamed(size, began, request.context)
                     yield answer
         except InferenceError as error:
+            if counted:
+                return  # nothing is missing
             if answered or error.code is not ErrorCode.UNSUPPORTED:
-                if not counted:
-                    self._count_failed(error, request, ours, began)
+                self._count_failed(error, request, ours, began)
                 raise
             self._streams = False
         except (asyncio.CancelledError, GeneratorExit) as end:

@@ -191,11 +191,12 @@ class UpstreamPassing:
                         self.counts.streamed(size, began, context)
                     yield answer, last
         except InferenceError as error:
+            if counted:
+                return  # nothing is missing
             if not answered and error.code is ErrorCode.UNSUPPORTED:
                 self.streams = False
                 return
-            if not counted:
-                self.count_end(error, version, size, began, context)
+            self.count_end(error, version, size, began, context)
             if not answered:
                 raise
             context.failure = error

@@ -238,6 +238,22 @@ async def test_replies_of_every_form(
     assert passed
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        GrpcAnswer(code=13, details="broke"),
+        GrpcAnswer(code=12, details="no more"),
+        ConnectionFailedError(ErrorCode.UNAVAILABLE, "gone", sent=True),
+    ],
+    ids=["status", "unsupported", "connection"],
+)
+async def test_a_request_that_has_its_last_answer_does_not_fail(
+    monkeypatch: pytest.MonkeyPatch, fault: GrpcAnswer | BaseException
+) -> None:
+    answers, passed = await both(monkeypatch, question(), [reply("X"), reply("Y", final=True), fault])
+    assert passed and [ANSWER.FromString(each.message).error_message for each in answers] == ["", ""]
+
+
 def with_sequence() -> Any:
     asked = question()
     asked.parameters["sequence_id"].int64_param = 5
