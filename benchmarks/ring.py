@@ -59,11 +59,11 @@ class EchoModel(Target):
     def __init__(self, made: Tensor | None) -> None:
         self._made = made
 
-    def infers_at_once(self, request: InferRequest) -> bool:
-        return True
+    def infer_now(self, request: InferRequest) -> InferResponse:
+        return InferResponse("model", request.inputs if self._made is None else (self._made,), "1")
 
     async def infer(self, request: InferRequest) -> InferResponse:
-        return InferResponse("model", request.inputs if self._made is None else (self._made,), "1")
+        return self.infer_now(request)
 
 
 def _model(row: Row) -> EchoModel:

@@ -25,7 +25,7 @@ from interlingua.runtime.ring.records import (
     STREAM,
     TAKEN,
 )
-from interlingua.runtime.target import Target, result_of
+from interlingua.runtime.target import Target
 from interlingua.schemas import CancelToken, ErrorCode, InferenceError, InferRequest, InferResponse
 
 Calls = Mapping[str, Callable[..., Awaitable[object]]]
@@ -126,11 +126,11 @@ class RuntimeServer:
         """Answer ``request``, in a task if the model waits for something."""
         try:
             target = self._find(request.model)
-            if not target.infers_at_once(request):
+            response = target.infer_now(request)
+            if response is None:
                 self._start(number, RuntimeServer._infer, request)
-                return
-            response = result_of(target.infer(request))
-            self._send(ANSWER, number, request, response)
+            else:
+                self._send(ANSWER, number, request, response)
         except Exception as error:
             self._fail(number, error)
 

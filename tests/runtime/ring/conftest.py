@@ -13,7 +13,7 @@ import pytest
 from interlingua.runtime.ring.channel import create
 from interlingua.runtime.ring.client import RuntimeClient
 from interlingua.runtime.ring.server import RuntimeServer
-from interlingua.runtime.target import Target
+from interlingua.runtime.target import Target, result_of
 from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse
 
 ARENA_BYTES = 4 << 20
@@ -29,8 +29,8 @@ class Model(Target):
     at_once: bool = False
     received: deque[InferRequest] = field(default_factory=lambda: deque(maxlen=2))
 
-    def infers_at_once(self, request: InferRequest) -> bool:
-        return self.at_once
+    def infer_now(self, request: InferRequest) -> InferResponse | None:
+        return result_of(self.infer(request)) if self.at_once else None
 
     async def infer(self, request: InferRequest) -> InferResponse:
         self.received.append(request)
