@@ -211,7 +211,7 @@ class HttpEndpoint:
     ``page`` is for browsers: an endpoint of another dialect for the same method and path answers clients that
     do not accept HTML. With a ``prefix``, ``open`` needs nothing of the body. With ``repeatable``
     neither, and ``decode`` reads all requests of equal headers with one ``Opened``, which it does not change.
-    With ``inline``, answers do not have the number of their request, and ``open`` is cheap enough for each.
+    With ``inline``, ``open`` changes nothing, and is cheap enough to be repeated.
     """
 
     method: str

@@ -34,7 +34,7 @@ def http_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[HttpEndpoin
         *(
             endpoint
             for path, methods in ((_PREDICT, ("POST",)), *own_path)
-            for endpoint in _endpoints(flavor, path, methods, predict.open, predict.fail)
+            for endpoint in _endpoints(flavor, path, methods, predict.open, predict.fail, inline=True)
         ),
         *(
             endpoint
@@ -52,12 +52,14 @@ def http_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[HttpEndpoin
 
 
 def _endpoints(
-    flavor: Flavor, path: str, methods: tuple[str, ...], open_request: Open, fail: Any
+    flavor: Flavor, path: str, methods: tuple[str, ...], open_request: Open, fail: Any, inline: bool = False
 ) -> tuple[HttpEndpoint, ...]:
     if flavor.any_method:
-        return tuple(HttpEndpoint("*", each, open_request, fail) for each in (path, f"{path}/"))
+        return tuple(
+            HttpEndpoint("*", each, open_request, fail, inline=inline) for each in (path, f"{path}/")
+        )
     methods = (*methods, "HEAD") if "GET" in methods else methods
-    return tuple(HttpEndpoint(method, path, open_request, fail) for method in methods)
+    return tuple(HttpEndpoint(method, path, open_request, fail, inline=inline) for method in methods)
 
 
 def _requests(flavor: Flavor, options: PredictOptions) -> dict[str, tuple[tuple[str, ...], Open]]:

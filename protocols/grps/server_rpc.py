@@ -38,11 +38,15 @@ from interlingua.schemas import Deployment, InferenceError, InferRequest, InferR
 GRPC_SERVICE = "grps.protos.v1.GrpsService"
 BRPC_SERVICE = "grps.protos.v1.GrpsBrpcService"
 
-STREAMING = "PredictStreaming"
-"""The method that only gRPC has."""
+PREDICT, STREAMING = "Predict", "PredictStreaming"
+"""The methods of inference. Only gRPC has the second."""
 
 BRPC_NAMES = (BRPC_SERVICE, BRPC_SERVICE.rpartition(".")[2])
 """bRPC takes the name of a service without its package too."""
+
+_BY_HTTP = "PredictByHttp"
+_INFERENCE = frozenset({PREDICT, _BY_HTTP})
+"""Of the methods over HTTP."""
 
 _GRPC_INVALID_ARGUMENT, _GRPC_INTERNAL = 3, 13
 _PROTOBUF_TYPES = frozenset({"application/proto", "application/x-protobuf"})
@@ -65,7 +69,7 @@ def methods(flavor: Flavor, options: PredictOptions) -> Mapping[str, Open]:
         return lambda call: Opened(action, message=call)
 
     return {
-        "Predict": _inference(flavor, Operation.INFER),
+        PREDICT: _inference(flavor, Operation.INFER),
         STREAMING: _inference(flavor, Operation.INFER_STREAM),
         "Online": plain(Operation.SET_ONLINE, lambda result: outcome.DONE),
         "Offline": plain(Operation.SET_OFFLINE, lambda result: outcome.DONE),
@@ -109,7 +113,13 @@ def _over_grpc(
         return _grpc_answer(_failure(flavor, opened, error))
 
     return tuple(
-        GrpcEndpoint(f"/{service}/{method}", opener(open_call), fail, streaming=method == STREAMING)
+        GrpcEndpoint(
+            f"/{service}/{method}",
+            opener(open_call),
+            fail,
+            streaming=method == STREAMING,
+            inline=method == PREDICT,
+        )
         for method, open_call in offered.items()
     )
 
@@ -156,9 +166,9 @@ def stub_endpoints(
     offered: list[tuple[str, Callable[[HttpRequest], Opened[HttpAnswer]], Any]] = [
         (method, opener(open_call), fail) for method, open_call in _without_stream(flavor, options).items()
     ]
-    offered.append(("PredictByHttp", predict.open, predict.fail))
+    offered.append((_BY_HTTP, predict.open, predict.fail))
     return tuple(
-        HttpEndpoint("*", f"/{service}/{method}", open_request, failing)
+        HttpEndpoint("*", f"/{service}/{method}", open_request, failing, inline=method in _INFERENCE)
         for service in BRPC_NAMES
         for method, open_request, failing in offered
     )

@@ -146,7 +146,7 @@ _OPENERS: Mapping[str, Open] = {
 _fail_infer = _failing(_message("Infer", "Response"), _request_id)
 
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
-    GrpcEndpoint(f"{SERVICE}Infer", open_infer, _fail_infer),
+    GrpcEndpoint(f"{SERVICE}Infer", open_infer, _fail_infer, inline=True),
     GrpcEndpoint(f"{SERVICE}StreamInfer", open_infer, _fail_infer, streaming=True, pinned=True),
     *(
         GrpcEndpoint(f"{SERVICE}{rpc}", open_message, _failing(_message(rpc, "Response")))

@@ -168,9 +168,9 @@ class TransportPipeline:
 
     def inline_path(self, request: Any) -> HandlerInlinePath | None:
         """The path of requests that repeat ``request`` to a model that answers at once; None without."""
-        endpoint, binding, metrics, timed, access = self._endpoints[self._key(request)]
+        endpoint, _, metrics, timed, access = self._endpoints[self._key(request)]
         counted = metrics, access, self._limit, timed
-        return inline_path(self._processor, binding, endpoint, request, self._headers(request), counted)
+        return inline_path(self._processor, endpoint, request, self._headers(request), counted)
 
     def refuse(self, request: Any, error: InferenceError) -> Any:
         """The transport's own refusal (a message too large, say) in the dialect's form."""

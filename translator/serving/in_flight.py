@@ -52,7 +52,7 @@ class InFlightRequest:
     Set ``opened`` once the message is opened, then ``answer``. If the work fails, ``endpoint`` writes the
     answer; only cancellation propagates. A request for a stream ends with the last item of :meth:`stream`,
     one whose answer is still arriving with that, every other request with the work. ``failure`` is what the
-    answer reports.
+    answer reports; ``number`` is the request's, if it has one already.
     """
 
     service: Service
@@ -68,6 +68,7 @@ class InFlightRequest:
     clients: Clients | None = None
     client: Client | None = None
     sent: int = 0
+    number: int = 0
     failure: InferenceError | None = None
     _refuse: Callable[[InferenceError], Any] | None = None
     _ended: bool = False
@@ -85,7 +86,7 @@ class InFlightRequest:
         CLIENT.set(context.peer)
         context.began = self.began
         context.server_id = self.service.id
-        context.request_number = next(self.service.numbers)
+        context.request_number = self.number or next(self.service.numbers)
         return self
 
     def __exit__(

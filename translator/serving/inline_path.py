@@ -18,7 +18,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from interlingua.protocols.dialect import Binding, GrpcEndpoint, HttpEndpoint, Opened
+from interlingua.protocols.dialect import GrpcEndpoint, HttpEndpoint, Opened
 from interlingua.protocols.wire import REQUEST_ID, Buffer, GrpcRequest, HttpRequest
 from interlingua.runtime.shared_memory import is_used
 from interlingua.runtime.target import Target
@@ -31,6 +31,8 @@ from interlingua.translator.serving.in_flight import AnswerLimit, InFlightReques
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.request_metrics import RequestMetrics
 
+_Endpoint = HttpEndpoint | GrpcEndpoint
+
 _ANSWERED = Operation.INFER, None
 """What an answered request counts as."""
 
@@ -41,11 +43,11 @@ _MOST_SKIPPED = 1024
 @dataclass(slots=True, eq=False)
 class HandlerInlinePath:
     """The path of requests of up to ``most`` bytes that repeat ``request``, opened as ``opened``, to
-    ``target``. While one is answered, ``request`` has its ``body``, an attribute; those that ``reopen`` are
-    opened one by one. The rest is what their handler has."""
+    ``target``, the ``model``. While one is answered, ``request`` has its ``body``, an attribute; those that
+    ``reopen`` are opened one by one. The rest is what their handler has."""
 
     processor: RequestProcessor
-    endpoint: HttpEndpoint | GrpcEndpoint
+    endpoint: _Endpoint
     metrics: RequestMetrics
     access: EndpointLog
     limit: AnswerLimit
@@ -53,6 +55,7 @@ class HandlerInlinePath:
     body: str
     request: Any
     opened: Opened[Any]
+    model: str
     target: Target
     most: float
     reopen: bool
@@ -76,14 +79,15 @@ class HandlerInlinePath:
             or processor.authenticates
             or load.requests >= load.max_requests
             or load.total.requests >= load.total.max_requests
-            or service.router.models.get(opened.model) is not target
+            or service.router.models.get(self.model) is not target
+            or not (opened.model or processor.default_model == self.model)
             or len(message) > self.most
         ):
             return None
         began, own = time.monotonic_ns(), self.request.context
         if context is None:
             context = own
-        context.timings, context.ended, context.version = {}, {}, ""
+        context.timings, context.ended, context.version, context.request_number = {}, {}, "", 0
         context.server_id = service.id  # a reload may change it
         try:
             found = self._opened(message, context)
@@ -99,10 +103,10 @@ class HandlerInlinePath:
             if self.reopen:
                 setattr(self.request, self.body, b"")
                 self.request.context = own
-        request.model, request.context = opened.model, context
+        request.model, request.context = self.model, context
         context.ended["decode"] = ended = time.monotonic_ns()
         context.timings["decode"] = ended - began
-        return self._run(request, form, began, len(message))
+        return self._run(found, request, form, began, len(message))
 
     def _passed_by(self) -> None:
         """The model would wait: leave as many of the next requests unread as it has done before."""
@@ -121,7 +125,7 @@ class HandlerInlinePath:
         same = found.action is known.action and found.model == known.model and found.version == known.version
         return found if same else None
 
-    def _run(self, request: InferRequest, form: Any, began: int, received: int) -> Any:
+    def _run(self, opened: Opened[Any], request: InferRequest, form: Any, began: int, received: int) -> Any:
         encode: Callable[..., Any] = self.opened.action.encode
         answered, context = 0, request.context
         try:
@@ -130,18 +134,19 @@ class HandlerInlinePath:
                 context.timings, context.ended = {}, {}
                 return self._passed_by()
             self._patience = 1
+            context.request_number = next(self.processor.service.numbers)
             answered = time.monotonic_ns()
             response.model, context.version = request.model, response.version
             answer = encode(form, response)
         except OffloadRequired as required:
             limits = self.processor.limits
             encoded = partial(required.offloader.run, limits, encode, form, response)
-            return UnfinishedCall(self, context, began, received, encoded, answered)
+            return UnfinishedCall(self, opened, context, began, received, encoded, answered)
         except Exception as error:
-            return UnfinishedCall(self, context, began, received, partial(_given, error))
+            return UnfinishedCall(self, opened, context, began, received, partial(_given, error))
         size = answer.size
         if size > self.limit.most:
-            return UnfinishedCall(self, context, began, received, partial(_given, answer), answered)
+            return UnfinishedCall(self, opened, context, began, received, partial(_given, answer), answered)
         context.timings["encode"] = (ended := time.monotonic_ns()) - answered
         self._count(context, received, size, ended - began)
         if not self.reopen:
@@ -156,14 +161,13 @@ class HandlerInlinePath:
     def _count(self, context: Context, received: int, sent: int, spent: int) -> None:
         """As ``InFlightRequest`` and the processor count an answered request."""
         metrics, service = self.metrics, self.processor.service
-        context.request_number = next(service.numbers)
         service.trends.count(spent, False)
         metrics.received_bytes += received
         metrics.sent_bytes += sent
         metrics.ended[_ANSWERED] += 1
         if metrics.timed:
             # Latencies.add, inlined
-            flow = metrics.flows[0, self.opened.model]
+            flow = metrics.flows[0, self.model]
             flow.counts[bisect_left(LATENCY_BOUNDS_NS, spent)] += 1
             flow.ns += spent
             for stage, ns in context.timings.items():
@@ -173,12 +177,13 @@ class HandlerInlinePath:
 
 
 class UnfinishedCall:
-    """A ``FastCall``: a request on ``path`` whose model has run. ``finish`` returns its answer, which may be
-    too large, or raises; the model had ``answered`` at that ``time.monotonic_ns()``."""
+    """A ``FastCall``: a request on ``path``, read as ``opened``, whose model has run. ``finish`` returns its
+    answer, which may be too large, or raises; the model had ``answered`` at that ``time.monotonic_ns()``."""
 
     def __init__(
         self,
         path: HandlerInlinePath,
+        opened: Opened[Any],
         context: Context,
         began: int,
         received: int,
@@ -186,11 +191,13 @@ class UnfinishedCall:
         answered: int = 0,
     ) -> None:
         self._path = path
+        self._opened = opened
         self._began = began
         self._received = received
         self._finish = finish
         self._answered = answered
         self._timings, self._ended, self._version = context.timings, context.ended, context.version
+        self._number = context.request_number
 
     async def serve(self, request: Any) -> Any:
         """See ``protocols.fast_path``."""
@@ -216,11 +223,11 @@ class UnfinishedCall:
     def _in_flight(self, request: Any) -> InFlightRequest:
         path, context = self._path, request.context
         context.timings, context.ended = self._timings, self._ended
-        context.target, context.version = path.opened.model, self._version
+        context.target, context.version = path.model, self._version
         in_flight = InFlightRequest(
             path.processor.service, path.metrics, path.endpoint, request, self._received, path.access
         )
-        in_flight.opened, in_flight.began = path.opened, self._began
+        in_flight.opened, in_flight.began, in_flight.number = self._opened, self._began, self._number
         return in_flight
 
     def leave(self) -> None:
@@ -244,27 +251,26 @@ async def _given(outcome: Any) -> Any:
 
 def inline_path(
     processor: RequestProcessor,
-    binding: Binding,
-    endpoint: HttpEndpoint | GrpcEndpoint,
+    endpoint: _Endpoint,
     request: HttpRequest | GrpcRequest,
     headers: Mapping[str, str],
     counted: tuple[RequestMetrics, EndpointLog, AnswerLimit, bool],
 ) -> HandlerInlinePath | None:
     """The path of requests that repeat ``request``, if its model answers that at once; else None."""
     context = request.context
-    reopen = isinstance(endpoint, GrpcEndpoint) or not endpoint.repeatable
+    reopen = not (isinstance(endpoint, HttpEndpoint) and endpoint.repeatable)
     if reopen and not endpoint.inline:
         return None
-    if binding.capability.joined_versions or REQUEST_ID in headers or "content-encoding" in headers:
-        return None
-    if context.identity is not None:
+    if REQUEST_ID in headers or "content-encoding" in headers or context.identity is not None:
         return None
     own = replace(
         request, context=Context(peer=context.peer, headers=headers, server_id=processor.service.id)
     )
     try:
         opened: Opened[Any] = endpoint.open(own)  # type: ignore[arg-type]
-        target = processor.service.router.models.get(opened.model)
+        model = opened.model or processor.default_model
+        # a name that could be another with a version joined to it is the model of that name
+        target = processor.service.router.models.get(model)
         if target is None or opened.action.operation is not Operation.INFER or opened.action.decode is None:
             return None
         decoded, _ = opened.action.decode(opened, target.version(opened.version).signature)
@@ -278,4 +284,4 @@ def inline_path(
     if reopen:  # nothing of the message is kept
         setattr(own, body, b"")
         opened = replace(opened, message=None, argument=None)
-    return HandlerInlinePath(processor, endpoint, *counted, body, own, opened, target, most, reopen)
+    return HandlerInlinePath(processor, endpoint, *counted, body, own, opened, model, target, most, reopen)
