@@ -135,8 +135,12 @@ def half_closes(transport: asyncio.BaseTransport) -> bool:
 def has_gone(transport: asyncio.BaseTransport | None) -> bool:
     """Whether a half-closed client has stopped reading too. A TCP socket reports it only after a write:
     False there. With TLS it has."""
-    if transport is None or not half_closes(transport):
-        return True
+    return transport is None or not half_closes(transport) or hung_up(transport)
+
+
+def hung_up(transport: asyncio.BaseTransport) -> bool:
+    """Whether the connection of ``transport`` has ended both ways, as by a reset. A transport whose reading
+    is paused does not report it."""
     poll = select.poll()
     poll.register(transport.get_extra_info("socket").fileno(), 0)
     return any(events & select.POLLHUP for _, events in poll.poll(0))

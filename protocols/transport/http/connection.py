@@ -129,8 +129,7 @@ class HttpConnection(BodyReceiver):
         self._reader.close()
         if self._timer is not None:
             self._timer.cancel()
-        if self._arriving is not None:
-            self._arriving.end_pipe()
+        self._lose_body()
         if self._request is not None:
             self._request.context.cancel.cancel()
             self._request = None

@@ -24,9 +24,13 @@ from interlingua.protocols.transport.http1.headers import RequestHeaders
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, RequestReader
 from interlingua.protocols.transport.load import BodyLoad
 from interlingua.protocols.transport.memory import HUGE_PAGE_BYTES, use_small_pages
+from interlingua.protocols.transport.sockets import hung_up
 from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import InferenceError
+
+_LOOK_SECS = 0.5
+"""How often a client whose body waits is looked for: while it is not read, its reset is not reported."""
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -44,6 +48,7 @@ class BodyReceiver(asyncio.Protocol):
     _expires: float
     _body_began: float  # in monotonic time, later by the time in which it was not read
     _paused_since: float
+    _look: asyncio.TimerHandle | None = None
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -183,9 +188,25 @@ class BodyReceiver(asyncio.Protocol):
         if read:
             self._expires = now + self._settings.timeouts.body_secs
             self._body_began += now - self._paused_since
+            self._end_looks()
         else:
             self._expires, self._paused_since = math.inf, now
+            self._look = self._loop.call_later(_LOOK_SECS, self._look_for_client)
         self._turn.read(read)
+
+    def _look_for_client(self) -> None:
+        """Disconnect a client that is gone while its body waits."""
+        if self._transport.is_closing():
+            return
+        if hung_up(self._transport):
+            self._transport.abort()
+        else:
+            self._look = self._loop.call_later(_LOOK_SECS, self._look_for_client)
+
+    def _end_looks(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
 
     def _check_rate(self, now: float) -> None:
         """Refuse a body that arrives too slowly, unless it waits for its reader."""
@@ -202,6 +223,12 @@ class BodyReceiver(asyncio.Protocol):
         self._expires = math.inf
         if self._arriving is not None:
             self._arriving.fail(fault)
+
+    def _lose_body(self) -> None:
+        """The connection has ended."""
+        self._end_looks()
+        if self._arriving is not None:
+            self._arriving.end_pipe()
 
     def _end_direct(self) -> None:
         if self._direct:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -127,6 +129,13 @@ class Reply:
     @property
     def status(self) -> int:
         return int(self.line.split()[1])
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection at once, with what is unsent."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 class RawHttp:

@@ -25,7 +25,7 @@ from tests.protocols.transport.h2.peer import (
     frame,
     window_update,
 )
-from tests.protocols.transport.peers import Reply
+from tests.protocols.transport.peers import Reply, reset
 
 _FRAME_BYTES, _WINDOW = 16_384, 65_535
 _INITIAL_WINDOW_SIZE = 4
@@ -121,6 +121,10 @@ class Http2Caller:
     async def rest(self, begun: Reply) -> Reply:
         """The reply that has ``begun``, complete."""
         return await self.reply()
+
+    def reset(self) -> None:
+        """End the connection at once."""
+        reset(self._raw.writer)
 
     async def ends(self, reply: Reply) -> bool:
         """Whether the server takes no more of the last request, which ``reply`` answers early."""

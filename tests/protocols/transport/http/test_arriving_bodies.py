@@ -37,7 +37,7 @@ from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.routing.split import Part, Split
 from tests.protocols.transport.http.http2_caller import Http2Caller
-from tests.protocols.transport.peers import RawHttp, Reply, stalling
+from tests.protocols.transport.peers import RawHttp, Reply, reset, stalling
 from tests.waiting import until
 
 MIB = 1 << 20
@@ -65,6 +65,10 @@ class Http1Caller(RawHttp):
         """The reply that has ``begun``, complete."""
         begun.body += await self.reader.readexactly(int(begun.headers["content-length"]) - len(begun.body))
         return begun
+
+    def reset(self) -> None:
+        """End the connection at once."""
+        reset(self.writer)
 
     async def ends(self, reply: Reply) -> bool:
         """Whether the server takes no more of the request that ``reply`` answers early."""
@@ -602,6 +606,29 @@ async def test_a_caller_that_disconnects_cancels_the_call(over: Caller) -> None:
             await until(lambda: bool(bridge.heads))
         await until(lambda: bool(bridge.errors))
         assert bridge.ended == {"CANCELLED": 1} and not bridge.running
+
+
+@pytest.mark.parametrize("piped", [True, False])
+async def test_a_caller_that_resets_while_its_upstream_does_not_read_cancels_the_call(
+    piped: bool, over: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def behave(conversation: Conversation) -> None:
+        await asyncio.sleep(60)
+
+    if not piped:
+        monkeypatch.setattr(arriving, "can_pipe", lambda source, sink: False)
+    load = ListenerLoad()
+    there = bridging(behave, timeout_secs=60.0, listener={"load": load})
+    async with there as bridge, over.to(bridge.server.address) as caller:
+        sending = asyncio.create_task(caller.send(oip_request(pattern(SLOW[over]))))
+        await until(lambda: bool(bridge.heads))
+        await asyncio.sleep(0.3)  # all buffers on the way are full
+        assert bridge.running == 1 and not sending.done()
+        assert load.body_bytes > 0
+        caller.reset()
+        await until(lambda: not bridge.running, secs=10)
+        assert bridge.ended == {"CANCELLED": 1} and load.body_bytes == 0
+        await asyncio.gather(sending, return_exceptions=True)
 
 
 async def test_a_caller_that_disconnects_in_its_answer_cancels_the_call(over: Caller) -> None:
