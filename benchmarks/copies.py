@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from interlingua.protocols.wire import GrpcRequest, HttpRequest
+from interlingua.protocols.transport.memory import end_aligned, unfilled
+from interlingua.protocols.wire import Buffer, GrpcRequest, HttpRequest
 from interlingua.translator.assembly import assemble, load_local
 from interlingua.translator.config import load
 
@@ -47,8 +48,7 @@ async def _copies(path: Path, messages: dict[K, Any]) -> dict[K, float]:
 async def _held(handlers: list[Any], message: Any, nbytes: int) -> int:
     """The most bytes that were held beside what was there before. The first run is for what stays."""
     most = 0
-    # as it arrives
-    body = bytes(message.whole) if isinstance(message, GrpcRequest) else b"".join(message.parts)
+    body = _arrived(bytes(message.whole)) if isinstance(message, GrpcRequest) else b"".join(message.parts)
     for _ in range(2):
         gc.collect()
         tracemalloc.start()
@@ -60,7 +60,14 @@ async def _held(handlers: list[Any], message: Any, nbytes: int) -> int:
     return most
 
 
-async def _serve(handlers: list[Any], message: Any, body: bytes) -> object:
+def _arrived(message: bytes) -> Buffer:
+    """A message of gRPC where our own engine receives it."""
+    received = end_aligned(unfilled, len(message))
+    received[:] = message
+    return received.toreadonly()
+
+
+async def _serve(handlers: list[Any], message: Any, body: Buffer) -> object:
     if isinstance(message, GrpcRequest):
         answer = await handlers[1].handlers["grpc"].serve(GrpcRequest(message.method, body))
         if answer.code:

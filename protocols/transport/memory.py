@@ -16,6 +16,9 @@ import numpy as np
 Allocate = Callable[[int], memoryview]
 """Gets memory of so many bytes to receive into. Raises ``MemoryError``."""
 
+ALIGNMENT = 64
+"""The alignment in bytes of a buffer's end, a line of the processor's cache."""
+
 _ADVISED_BYTES = 4 << 20
 """From this size on, NumPy advises the system to use huge pages."""
 
@@ -39,6 +42,14 @@ def unfilled(size: int) -> memoryview:
     if size >= _ADVISED_BYTES:
         use_small_pages(buffer[:_SMALL_BYTES])
     return buffer
+
+
+def end_aligned(allocate: Allocate, size: int) -> memoryview:
+    """A buffer of ``size`` bytes whose end is aligned: the contents of tensors end a message of protobuf, and
+    engines copy what is not aligned. Raises ``MemoryError``."""
+    room = allocate(size + ALIGNMENT - 1)
+    begin = -(ctypes.addressof(ctypes.c_char.from_buffer(room)) + size) % ALIGNMENT
+    return room[begin : begin + size]
 
 
 def use_small_pages(buffer: memoryview) -> None:

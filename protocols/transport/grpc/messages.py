@@ -16,7 +16,7 @@ from interlingua.protocols.transport.compiling import mypyc_attr
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.inflated import is_limit
-from interlingua.protocols.transport.memory import Allocate, unfilled
+from interlingua.protocols.transport.memory import Allocate, end_aligned, unfilled
 from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode, InferenceError
@@ -195,7 +195,7 @@ class MessageReader:
             if size <= _FILLED_BYTES and size <= _GROWTH * needed and self._allocate is unfilled:
                 buffer = memoryview(bytearray(size))
             else:
-                buffer = self._allocate(size)
+                buffer = end_aligned(self._allocate, size)
         except MemoryError:
             details = f"no memory for a message of {self._size} bytes"
             fault = InferenceError(ErrorCode.OVERLOADED, details)

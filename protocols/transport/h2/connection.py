@@ -134,7 +134,7 @@ class H2Connection(Generic[H, S]):
         size = stream.received - unconsumed
         if size > 0 and not stream.half_closed_remote and not stream.closed:
             self._write(window_update(stream.id, size))
-            stream.received = unconsumed
+            stream.received, stream.looked_at = unconsumed, 0
 
     # called by the frame reader, see ``FrameHandler``
 
@@ -184,12 +184,16 @@ class H2Connection(Generic[H, S]):
         if stream.body_left is not None:
             stream.body_left -= size
         stream.received += size
-        if stream.received >= self.stream_window // 2:
-            if stream.received > self.stream_window + stream.loan:
+        low_water = self.stream_window // 2
+        if stream.received >= low_water:
+            window = self.stream_window + stream.loan
+            if stream.received > window:
                 self.reset_stream(stream, Code.FLOW_CONTROL_ERROR)
                 return None
             if not stream.window_held:
                 self.on_window_low(stream)
+            # data in the middle of a message gets here again after as much, and at the end of the window
+            stream.looked_at = max(0, min(stream.received, window - low_water))
         return stream
 
     def on_placed(self, size: int) -> None:

@@ -37,7 +37,7 @@ class WindowCredit:
         self._waiting.pop(stream, None)
         self._lent -= stream.loan
         stream.received -= stream.loan  # as much is received next without credit
-        stream.loan = 0
+        stream.loan = stream.looked_at = 0
         self._lend()
 
     def _lend(self) -> None:

@@ -185,10 +185,10 @@ class FrameReader:
                 and (after := sink.filled + size) < sink.end
                 and stop <= end
                 and size >= SMALL_BYTES
-                and (received := stream.received + size) < low_water
+                and (received := stream.received + size) < low_water + stream.looked_at
                 and not stream.half_closed_remote
             ):
-                # in the middle of a message, far from the end of a window
+                # in the middle of a message, where the window need not be looked at
                 sink.buffer[sink.filled : after] = view[start:stop]
                 sink.filled, stream.received, position = after, received, stop
                 if stream.body_left is not None:

@@ -64,7 +64,8 @@ class ServerConnection(H2Connection[H, Stream]):
         """Let the peer send more of a message that is arriving as the connection has room; else what is
         received has been consumed."""
         if stream.loan:
-            if stream.received >= (self.stream_window + stream.loan) // 2:
+            left = self.stream_window + stream.loan - stream.received
+            if stream.missing > left and stream.received >= left:
                 self.replenish(stream)
         elif stream.missing:
             self._credit.request(stream)
@@ -77,6 +78,7 @@ class ServerConnection(H2Connection[H, Stream]):
         if received + loan and not stream.half_closed_remote:
             self._write(window_update(stream.id, received + loan))
             stream.received -= received
+            stream.looked_at = 0
 
     def message_ended(self, stream: Stream) -> None:
         """The message of a stream with a loan is complete, or the stream has ended."""

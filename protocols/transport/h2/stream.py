@@ -32,7 +32,8 @@ class Stream:
     content-length of the peer's message announces further, None without one (8.1.1). ``half_closed_remote``:
     the peer has sent all of its message; ``half_closed_local``: we have. ``closed``: nothing is sent or
     received any more. ``window_held``: send no WINDOW_UPDATE for now. ``loan``: how much larger its
-    window is than the initial one (``h2.credit``). ``queued``: bytes in the send queue.
+    window is than the initial one (``h2.credit``). ``looked_at``: what ``received`` was when the window was
+    last found low. ``queued``: bytes in the send queue.
     ``sent``: bytes that have left it.
     ``ending``: the queue ends our message, followed by ``trailers``, a field block, unless they are empty. A
     DATA frame that fits the ``sink`` with room to spare does not reach :meth:`data_received`.
@@ -47,6 +48,7 @@ class Stream:
         "half_closed_remote",
         "id",
         "loan",
+        "looked_at",
         "queued",
         "received",
         "send_window",
@@ -64,7 +66,7 @@ class Stream:
         self.half_closed_remote = half_closed_remote
         self.half_closed_local = self.closed = self.ending = False
         self.window_held = False
-        self.loan = 0
+        self.loan = self.looked_at = 0
         self.queued = self.sent = 0
         self.sink: Any = None  # a ``Sink``, of a type that the subclass knows
         self.trailers = b""

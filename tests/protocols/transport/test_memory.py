@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from interlingua.protocols.transport.memory import unfilled, use_small_pages
+from interlingua.protocols.transport.memory import ALIGNMENT, end_aligned, unfilled, use_small_pages
 
 MIB = 1 << 20
 
@@ -51,3 +51,10 @@ def test_a_buffer_has_the_size_that_is_wanted(size: int) -> None:
     buffer = unfilled(size)
     assert len(buffer) == size
     buffer[-1:] = b"x"[: min(size, 1)]
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, MIB + 7, 5 * MIB + 1])
+def test_a_buffer_with_an_aligned_end(size: int) -> None:
+    buffer = end_aligned(unfilled, size)
+    address = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
+    assert (len(buffer), (address + size) % ALIGNMENT) == (size, 0)
