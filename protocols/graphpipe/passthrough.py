@@ -69,8 +69,8 @@ class _Over:
         self, opened: Opened[Any], names: PassthroughNames, reply: Any
     ) -> tuple[Any, str] | InferResponse:
         _, requested = opened.message.read
-        theirs = _theirs(names)
-        pending = client.Pending(names.remote, names.version, tuple(theirs.output_names), theirs)
+        remote = _remote(names)
+        pending = client.Pending(names.remote, names.version, tuple(remote.output_names), remote)
         response: InferResponse = self.calls[Operation.INFER].decode(pending, reply)
         if requested not in (None, names.order) or any(
             each.datatype in _CHECKED for each in response.outputs
@@ -83,13 +83,13 @@ def _renamed(inputs: tuple[Tensor, ...], names: Mapping[str, str]) -> tuple[Tens
     return tuple([each.renamed(names.get(each.name, each.name)) for each in inputs]) if names else inputs
 
 
-def _theirs(names: PassthroughNames) -> Signature:
+def _remote(names: PassthroughNames) -> Signature:
     """The signature with outputs in the upstream's names."""
-    ours, renamed = names.signature, names.outputs
+    local, renamed = names.signature, names.outputs
     if not renamed:
-        return ours
-    outputs = tuple([replace(spec, name=renamed.get(spec.name, spec.name)) for spec in ours.outputs])
-    return replace(ours, outputs=outputs)
+        return local
+    outputs = tuple([replace(spec, name=renamed.get(spec.name, spec.name)) for spec in local.outputs])
+    return replace(local, outputs=outputs)
 
 
 def _body(reply: HttpReply) -> HttpAnswer:

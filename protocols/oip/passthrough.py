@@ -150,9 +150,9 @@ def renamed_request(
     renamed.CopyFrom(head)
     renamed.ClearField("parameters")
     renamed.model_name = names.remote
-    for tensors, theirs in ((renamed.inputs, names.inputs), (renamed.outputs, names.outputs)):
+    for tensors, renames in ((renamed.inputs, names.inputs), (renamed.outputs, names.outputs)):
         for tensor in tensors:
-            tensor.name = theirs.get(tensor.name, tensor.name)
+            tensor.name = renames.get(tensor.name, tensor.name)
     return join_parts(renamed.SerializeToString(), RAW_INPUT, raws)
 
 

@@ -145,11 +145,11 @@ def _measured(header: Any, signature: Signature) -> _Request | None:
 def _call(opened: Opened[HttpAnswer], names: PassthroughNames) -> HttpCall | None:
     request: HttpRequest = opened.message[0]
     text = request.headers[REQUEST.lower()]
-    asked = _request(opened, names.signature)
-    if asked is None:
+    parsed = _request(opened, names.signature)
+    if parsed is None:
         return None
-    if names.inputs or names.outputs or not asked.complete:
-        text = _rewritten(asked, names)
+    if names.inputs or names.outputs or not parsed.complete:
+        text = _rewritten(parsed, names)
     query = f"format={'binary' if query_format(request) == 'binary' else 'text'}"
     try:
         call = infer_call(names.remote, names.version, query, text, [request.body])
@@ -161,13 +161,13 @@ def _call(opened: Opened[HttpAnswer], names: PassthroughNames) -> HttpCall | Non
     return call
 
 
-def _rewritten(asked: _Request, names: PassthroughNames) -> str:
+def _rewritten(parsed: _Request, names: PassthroughNames) -> str:
     """The header in the upstream's names. Its model may have other shapes than declared here: inputs without
-    dimensions get theirs."""
+    dimensions get those of the upstream."""
     header = codec.REQUEST_HEADER()
-    header.CopyFrom(asked.header)
-    for entry, head in zip(header.input, asked.heads.inputs, strict=True):
-        entry.dims[:] = fold(head.shape, asked.signature)
+    header.CopyFrom(parsed.header)
+    for entry, head in zip(header.input, parsed.heads.inputs, strict=True):
+        entry.dims[:] = fold(head.shape, parsed.signature)
     for entries, renamed in ((header.input, names.inputs), (header.output, names.outputs)):
         for entry in entries:
             entry.name = renamed.get(entry.name, entry.name)
@@ -184,7 +184,9 @@ def _answer(
     if found is None or (len(reply.body) if rest is None else rest.length) < found.size:
         if rest is not None:
             return None
-        return decode_infer(PendingCall(names.version, header.batch_size, {}, _theirs(names)), reply)
+        return decode_infer(
+            PendingCall(names.version, header.batch_size, {}, _remote_signature(names)), reply
+        )
     headers = (RESPONSE, found.text), (STATUS, success_text(request.context)), BINARY
     if rest is not None:
         rest.end_with(found.size, found.copy)
@@ -192,47 +194,47 @@ def _answer(
     return HttpAnswer(200, headers, [memoryview(reply.body)[: found.size], found.copy]), found.version
 
 
-def _theirs(names: PassthroughNames) -> Signature:
+def _remote_signature(names: PassthroughNames) -> Signature:
     """The outputs in the upstream's names."""
-    ours, renamed = names.signature, names.outputs
+    local, renamed = names.signature, names.outputs
     if not renamed:
-        return ours  # a new one would fill the caches by signature
-    outputs = [replace(spec, name=renamed.get(spec.name, spec.name)) for spec in ours.outputs]
-    return Signature((), tuple(outputs), ours.max_batch_size)
+        return local  # a new one would fill the caches by signature
+    outputs = [replace(spec, name=renamed.get(spec.name, spec.name)) for spec in local.outputs]
+    return Signature((), tuple(outputs), local.max_batch_size)
 
 
 def _written(opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpReply) -> _Written | None:
     """What the caller gets with the outputs of ``reply``; None if it must be decoded."""
-    asked = _request(opened, names.signature)
+    parsed = _request(opened, names.signature)
     text = reply.headers.get(RESPONSE.lower())
-    if asked is None or text is None or len(text) > _SHORT:
+    if parsed is None or text is None or len(text) > _SHORT:
         return None
     binary = query_format(opened.message[0]) == "binary"
     key = id(names), text, binary
-    known = asked.answers.get(key)
+    known = parsed.answers.get(key)
     if known is not None and known.names is names:
         return known
     try:
-        found = _answer_of(asked, names, read(RESPONSE_HEADER, text), binary)
+        found = _answer_of(parsed, names, read(RESPONSE_HEADER, text), binary)
     except (InferenceError, ValueError):
         return None
     if found is not None:
-        _keep(asked.answers, key, found, _MOST_ANSWERS)
+        _keep(parsed.answers, key, found, _MOST_ANSWERS)
     return found
 
 
-def _answer_of(asked: _Request, names: PassthroughNames, theirs: Any, binary: bool) -> _Written | None:
-    """The answer with the upstream's header ``theirs``. Raises for shapes that are not valid."""
-    signature, batch = asked.signature, asked.header.batch_size
-    expected = [names.outputs.get(name, name) for name in asked.heads.outputs]
-    if [entry.name for entry in theirs.output] != expected or theirs.batch_size not in (0, batch):
+def _answer_of(parsed: _Request, names: PassthroughNames, reply: Any, binary: bool) -> _Written | None:
+    """The answer with the upstream's header ``reply``. Raises for shapes that are not valid."""
+    signature, batch = parsed.signature, parsed.header.batch_size
+    expected = [names.outputs.get(name, name) for name in parsed.heads.outputs]
+    if [entry.name for entry in reply.output] != expected or reply.batch_size not in (0, batch):
         return None
-    version = str(theirs.model_version) if theirs.model_version else names.version
+    version = str(reply.model_version) if reply.model_version else names.version
     number = answered_version(version)
-    identity = asked.header.id
+    identity = parsed.header.id
     header = RESPONSE_HEADER(model_name=names.model, model_version=number, batch_size=batch, id=identity)
     total = 0
-    for name, entry in zip(asked.heads.outputs, theirs.output, strict=True):
+    for name, entry in zip(parsed.heads.outputs, reply.output, strict=True):
         spec = signature.output_names[name]
         shape = unfold(tuple(entry.raw.dims), batch, spec, signature)
         size = element_count(shape) * spec.datatype.itemsize

@@ -83,7 +83,7 @@ class Hub:
     def _publish(self) -> None:
         """Send a snapshot if it differs from the last one."""
         last = self._snapshot
-        now = replace(self._look(), number=last.number)
+        now = replace(self._take_snapshot(), number=last.number)
         if now == last and last.number:
             return
         self._snapshot = replace(now, number=last.number + 1)
@@ -94,7 +94,7 @@ class Hub:
             except InferenceError as error:
                 _log.error("models not sent to front end", extra={"facts": {"reason": error.message}})
 
-    def _look(self) -> ModelsSnapshot:
+    def _take_snapshot(self) -> ModelsSnapshot:
         catalog = self._catalog
         models = {name: model for name, model in catalog.models.items() if model.upstream is None}
         return ModelsSnapshot(

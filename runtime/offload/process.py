@@ -66,11 +66,11 @@ class OffloadProcess:
             self._end()
 
     def _start(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = interpreter.start(_WORKER, [theirs.fileno()])
-        self._sock, self._killed = ours, False
-        return ours
+        parent_end, child_end = socket.socketpair()
+        with child_end:
+            self._process = interpreter.start(_WORKER, [child_end.fileno()])
+        self._sock, self._killed = parent_end, False
+        return parent_end
 
     def _end(self) -> None:
         """Free the process and its socket."""

@@ -85,12 +85,12 @@ class Worker:
         self.called: list[RequestInstance] = []
         self._held_up = False
         self._written = asyncio.Event()
-        self._sock, theirs = socket.socketpair()
+        self._sock, child_end = socket.socketpair()
         self._outgoing = channel.ChannelWriter(self._sock)
         try:
-            self._process = launch.start([theirs.fileno(), *pages])
+            self._process = launch.start([child_end.fileno(), *pages])
         finally:
-            theirs.close()
+            child_end.close()
             for page in pages:
                 os.close(page)
         # also at the end of the interpreter, for workers that still run

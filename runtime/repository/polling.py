@@ -49,7 +49,7 @@ class _Sight:
 
 
 @dataclass(slots=True)
-class _Look:
+class _Scan:
     """The models of one poll, and the paths of those that were unreadable."""
 
     models: dict[str, _Sight] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Poller:
     def start(self) -> None:
         """Poll from now on, starting from the files that the models were loaded from."""
         self._followed = self._last = dict(self._served())
-        self._task = asyncio.create_task(self._poll())
+        self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
         """Poll no more. A load that has begun continues."""
@@ -85,11 +85,11 @@ class Poller:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def look(self) -> bool:
+    async def poll(self) -> bool:
         """Poll once and load what has changed and settled. Returns whether something has changed and not
         settled."""
-        look = await asyncio.to_thread(self._look)
-        now, before, self._last = look.models, self._last, look.models
+        scan = await asyncio.to_thread(self._scan)
+        now, before, self._last = scan.models, self._last, scan.models
         due: dict[str, Repository | None] = {}
         unsettled = False
         for name in now.keys() | self._followed.keys():
@@ -97,7 +97,7 @@ class Poller:
             again = name in self._stated and self._catalog.blocking(name) is not None
             if seen == followed and not again:
                 continue
-            if followed is not None and followed.repository.path / name in look.unclear:
+            if followed is not None and followed.repository.path / name in scan.unclear:
                 continue
             if seen != before.get(name):
                 unsettled = True
@@ -112,12 +112,12 @@ class Poller:
 
     # --- how it is done
 
-    async def _poll(self) -> None:
+    async def _run(self) -> None:
         secs = self._secs
         while True:
             await asyncio.sleep(secs)
             try:
-                unsettled = await self.look()
+                unsettled = await self.poll()
             except Exception:
                 # models have to follow their files after any error
                 _log.exception("repository poll failed")
@@ -137,38 +137,38 @@ class Poller:
                 if _watches(repository, name) and repository.source(name) == origin.stated:
                     yield name, _Sight(repository, origin.files)
 
-    def _look(self) -> _Look:
-        """Look at every watched model. Blocks."""
-        look = _Look()
+    def _scan(self) -> _Scan:
+        """Scan every watched model. Blocks."""
+        scan = _Scan()
         for name, model in self._stated.items():
             try:
                 files = model.source(name).snapshot()
                 if files is not None:
-                    look.models[name] = _Sight(model, files)
+                    scan.models[name] = _Sight(model, files)
             except OSError:
                 # files that are gone do not stop replicas that have loaded them
-                look.unclear.add(model.path / name)
+                scan.unclear.add(model.path / name)
         seen = set(self._catalog.repositories.fixed)
         for repository in self._catalog.repositories.by_precedence:
             names = self._names(repository)
             if names is None:
                 # that does not mean that its models are gone
                 names = [name for name, sight in self._followed.items() if sight.repository == repository]
-                look.unclear.update(repository.path / name for name in names)
+                scan.unclear.update(repository.path / name for name in names)
             for name in names:
                 path = repository.path / name
-                if name in seen or path in look.unclear or not self._is_watched(name, repository):
+                if name in seen or path in scan.unclear or not self._is_watched(name, repository):
                     continue
                 seen.add(name)
                 try:
                     files = repository.source(name).snapshot()
                     if files is not None:
-                        look.models[name] = _Sight(repository, files)
+                        scan.models[name] = _Sight(repository, files)
                 except OSError:
                     # it is being written, or was just removed
                     if repository.folder(name).exists():
-                        look.unclear.add(path)
-        return look
+                        scan.unclear.add(path)
+        return scan
 
     def _is_watched(self, name: str, repository: Repository) -> bool:
         """Whether ``name`` follows its files in ``repository``; not if it was loaded from one without a

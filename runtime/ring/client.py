@@ -119,7 +119,7 @@ class RuntimeClient:
                 final = final or response.final
                 yield response
                 if not final:
-                    self._tell(TAKEN, number)
+                    self._notify(TAKEN, number)
         finally:
             del self._streams[number]
             if not final:
@@ -146,7 +146,7 @@ class RuntimeClient:
 
     def acknowledge(self, notice: int) -> None:
         """Report that the notice with the number ``notice`` has taken effect."""
-        self._tell(SEEN, notice)
+        self._notify(SEEN, notice)
 
     def close(self) -> None:
         """Send nothing more; running requests fail."""
@@ -165,9 +165,9 @@ class RuntimeClient:
         return self._number
 
     def _cancel(self, number: int) -> None:
-        self._tell(CANCEL, number)
+        self._notify(CANCEL, number)
 
-    def _tell(self, kind: int, number: int) -> None:
+    def _notify(self, kind: int, number: int) -> None:
         if self._open:
             records.send(self._channel, kind, number, None)
 

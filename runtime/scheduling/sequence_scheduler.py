@@ -314,9 +314,9 @@ class SequenceScheduler:
         if self._idle_timer is None and first is not None and self._quiet is None:
             remaining = first.last + self._idle_secs - time.monotonic()
             loop = asyncio.get_running_loop()
-            self._idle_timer = loop.call_later(max(remaining, 0), self._look)
+            self._idle_timer = loop.call_later(max(remaining, 0), self._expire_idle)
 
-    def _look(self) -> None:
+    def _expire_idle(self) -> None:
         self._idle_timer = None
         self._table.expire(time.monotonic(), self._idle_secs)
         self._advance_soon()

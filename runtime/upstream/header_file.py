@@ -35,12 +35,12 @@ class HeaderFile:
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._stamp: Stamp | None = self._look()
+        self._stamp: Stamp | None = self._current_stamp()
         self._value = read_value(path)
 
     def value(self) -> str:
         try:
-            stamp = self._look()
+            stamp = self._current_stamp()
         except OSError as error:
             self._keep(None, error.strerror or str(error))
             return self._value
@@ -54,7 +54,7 @@ class HeaderFile:
                 _log.info("header file reloaded", extra={"facts": {"file": str(self._path)}})
         return self._value
 
-    def _look(self) -> Stamp:
+    def _current_stamp(self) -> Stamp:
         # a secret of Kubernetes changes by its symbolic link: another file, perhaps of the same time
         found = os.stat(self._path)
         return found.st_mtime_ns, found.st_ino, found.st_size

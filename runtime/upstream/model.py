@@ -155,26 +155,26 @@ class UpstreamModel(Target):
             known = call.path.known  # with which it was sent
         else:
             known, call = known or await self._fitting(request), None
-        ours = known.ours
+        signature = known.local
         began = sent = time.monotonic_ns() if call is None else call.translated
         try:
             translated = self._translated(request)
             if call is None:
                 sent = time.monotonic_ns()
             answer: InferResponse = await self.upstream.call(
-                Operation.INFER, translated, known.theirs, request.context
+                Operation.INFER, translated, known.remote, request.context
             )
             received = time.monotonic_ns()
-            answer.outputs = self._names.chosen(self._names.answered(answer), request.outputs, ours)
+            answer.outputs = self._names.chosen(self._names.answered(answer), request.outputs, signature)
         except (InferenceError, asyncio.CancelledError) as end:
-            self._count_failed(end, request, ours, began)
+            self._count_failed(end, request, signature, began)
             request.context.ended["upstream"] = ended = time.monotonic_ns()
             request.context.timings["upstream"] = ended - sent
             raise
         self._own(answer, request)
         # the queue of the upstream is not visible here: it is part of its time
         course = began, sent, sent, received, time.monotonic_ns(), 0
-        self._counts.success(answer.version, batch_size(request, ours), course, request.context)
+        self._counts.success(answer.version, batch_size(request, signature), course, request.context)
         request.context.timings["upstream"] = received - sent
         request.context.ended["upstream"] = received
         return answer
@@ -231,13 +231,13 @@ class UpstreamModel(Target):
         if self.upstream.streams_at_need and not await self._is_decoupled(known):
             yield await self._infer(request, known)
             return
-        ours = known.ours
+        signature = known.local
         began = time.monotonic_ns()
         final = answered = counted = False
-        size = batch_size(request, ours)
+        size = batch_size(request, signature)
         try:
             async with aclosing(
-                self.upstream.stream(self._translated(request), known.theirs, request.context)
+                self.upstream.stream(self._translated(request), known.remote, request.context)
             ) as answers:
                 async for answer in answers:
                     if not answered and answer.error and answer.error.code is ErrorCode.NOT_FOUND:
@@ -248,7 +248,7 @@ class UpstreamModel(Target):
                     names = {tensor.name for tensor in outputs}
                     requested = tuple(output for output in request.outputs or () if output.name in names)
                     answer.outputs = self._names.chosen(
-                        outputs, None if request.outputs is None else requested, ours
+                        outputs, None if request.outputs is None else requested, signature
                     )
                     if answer.error is not None:
                         answer.error.origin = self.upstream.name
@@ -261,12 +261,12 @@ class UpstreamModel(Target):
             if counted:
                 return  # nothing is missing
             if answered or error.code is not ErrorCode.UNSUPPORTED:
-                self._count_failed(error, request, ours, began)
+                self._count_failed(error, request, signature, began)
                 raise
             self._streams = False
         except (asyncio.CancelledError, GeneratorExit) as end:
             if not counted:
-                self._count_failed(end, request, ours, began)
+                self._count_failed(end, request, signature, began)
             raise
         if not self._streams:
             yield await self._infer(request)
@@ -289,7 +289,7 @@ class UpstreamModel(Target):
 
     async def signature(self, version: str = "") -> Signature:
         known = self._signatures.known(version) or await self._signatures.of(version)
-        return known.ours
+        return known.local
 
     async def renew_signature(self, version: str = "") -> None:
         await self._signatures.renewed(version)
@@ -332,8 +332,10 @@ class UpstreamModel(Target):
         answer.model, answer.id = self.name, request.id
         self._counts.answered = answer.version or self._counts.answered
 
-    def _count_failed(self, end: BaseException, request: InferRequest, ours: Signature, began: int) -> None:
-        self._count_end(end, request.version, batch_size(request, ours), began, request.context)
+    def _count_failed(
+        self, end: BaseException, request: InferRequest, signature: Signature, began: int
+    ) -> None:
+        self._count_end(end, request.version, batch_size(request, signature), began, request.context)
 
     def _count_end(self, end: BaseException, version: str, size: int, began: int, context: Context) -> None:
         if isinstance(end, InferenceError) and end.code in _STALE:

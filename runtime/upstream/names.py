@@ -26,10 +26,10 @@ class UpstreamNames:
         self._model = model
         self._upstream = upstream
 
-    def here(self, signature: Signature) -> Signature:
+    def to_local(self, signature: Signature) -> Signature:
         return renamed_signature(signature, self.inputs_back, self.outputs_back)
 
-    def there(self, signature: Signature) -> Signature:
+    def to_remote(self, signature: Signature) -> Signature:
         return renamed_signature(signature, self.inputs, self.outputs)
 
     def to_upstream(self, request: InferRequest, remote: str) -> InferRequest:

@@ -80,8 +80,8 @@ class UpstreamPassing:
         if prepared is None:
             return None
         message, heads, names = prepared
-        ours = known.ours
-        size = batch_size(heads, ours) if ours.max_batch_size else 1
+        signature = known.local
+        size = batch_size(heads, signature) if signature.max_batch_size else 1
         read: Callable[[Any], Any] = partial(passthrough.answer, opened, names)
         if opened.arriving is not None and any(head.datatype is Datatype.BYTES for head in heads.inputs):
             # its reply may need decoding, and the form of the answer then the strings
@@ -91,19 +91,19 @@ class UpstreamPassing:
             if opened.arriving is not None:
                 await opened.arriving.collect()
                 message = passthrough.call(opened, names)
-            passed.signature, passed.nbytes = ours, nbytes_of(message)
+            passed.signature, passed.nbytes = signature, nbytes_of(message)
             read = partial(self._keep, passed, known, read)
         began = time.monotonic_ns() if sent is None else sent.began
         try:
             if isinstance(message, InferRequest):
-                response = await self.upstream.call(Operation.INFER, message, known.theirs, context)
+                response = await self.upstream.call(Operation.INFER, message, known.remote, context)
                 answer = await self.upstream.read(read, response)
             else:
                 answer = await self.upstream.forward(message, context, read)
             received = time.monotonic_ns()
             if isinstance(answer, InferResponse):
                 requested = tuple(RequestedOutput(name) for name in heads.outputs) or None
-                answer.outputs = self.names.chosen(self.names.answered(answer), requested, ours)
+                answer.outputs = self.names.chosen(self.names.answered(answer), requested, signature)
         except (InferenceError, asyncio.CancelledError) as end:
             self.count_end(end, version, size, began, context)
             context.ended["upstream"] = ended = time.monotonic_ns()
@@ -122,7 +122,7 @@ class UpstreamPassing:
         if undecoded:
             return answer[0]
         answer.model = model
-        return await self.upstream.offloaded(_encoded, opened, ours, answer)
+        return await self.upstream.offloaded(_encoded, opened, signature, answer)
 
     def fast_path(
         self, target: object, opened: Opened[Any], model: str, version: str, context: Context
@@ -151,7 +151,7 @@ class UpstreamPassing:
             without_message(call),
             repeats.size,
             read,
-            batch_size(heads, known.ours),
+            batch_size(heads, known.local),
         )
 
     async def stream(
@@ -166,7 +166,7 @@ class UpstreamPassing:
         if prepared is None:
             return
         message, heads, names = prepared
-        size = batch_size(heads, known.ours)
+        size = batch_size(heads, known.local)
         began = time.monotonic_ns()
         final = answered = counted = False
         form: Any = None
@@ -177,9 +177,9 @@ class UpstreamPassing:
                     if isinstance(reply, InferResponse):
                         if not answered and reply.error and reply.error.code is ErrorCode.NOT_FOUND:
                             raise reply.error  # no model has run
-                        form = form or await self.upstream.offloaded(_reply_form, opened, known.ours)
+                        form = form or await self.upstream.offloaded(_reply_form, opened, known.local)
                         last, ran = reply.final, reply.version
-                        self._own(reply, heads, known.ours, model)
+                        self._own(reply, heads, known.local, model)
                         answer = await self.upstream.offloaded(opened.action.encode, form, reply)
                     else:
                         answer, ran, last = reply
@@ -200,7 +200,7 @@ class UpstreamPassing:
             if not answered:
                 raise
             context.failure = error
-            form = form or _reply_form(opened, known.ours)
+            form = form or _reply_form(opened, known.local)
             yield opened.action.encode(form, InferResponse(model, (), version, error=error)), True
             return
         except (asyncio.CancelledError, GeneratorExit) as end:
@@ -211,7 +211,7 @@ class UpstreamPassing:
             self.counts.streamed(size, began, context)
         if not final:
             # some servers report the end by ending the stream alone
-            form = form or _reply_form(opened, known.ours)
+            form = form or _reply_form(opened, known.local)
             yield opened.action.encode(form, InferResponse(model, (), version)), True
 
     def _prepared(
@@ -223,7 +223,7 @@ class UpstreamPassing:
         version: str,
     ) -> _Prepared | None:
         """The message to send; None if it has to be decoded."""
-        heads = passthrough.heads(opened, known.ours)
+        heads = passthrough.heads(opened, known.local)
         if heads is None:
             return None
         if self.strict and heads is not known.fitting:
@@ -236,28 +236,28 @@ class UpstreamPassing:
 
     def _names(self, known: KnownSignature, model: str, version: str) -> PassthroughNames:
         """The names for messages of callers that use the name ``model``, prepared once."""
-        ours, names = known.ours, self.names
+        signature, names = known.local, self.names
         if len(known.passing) >= _KEPT_NAMES:  # callers choose the names of a route
             known.passing.clear()
         found = known.passing[model, version] = PassthroughNames(
             model,
             self.remote,
-            tuple(ours.output_names),
+            tuple(signature.output_names),
             names.inputs,
             names.outputs,
             names.outputs_back,
-            ours,
-            bool(ours.inputs or ours.outputs),
+            signature,
+            bool(signature.inputs or signature.outputs),
             version,
         )
         return found
 
-    def _own(self, answer: InferResponse, heads: InferHeads, ours: Signature, model: str) -> None:
+    def _own(self, answer: InferResponse, heads: InferHeads, signature: Signature, model: str) -> None:
         """Put the caller's names on an answer of a stream, with the requested outputs that it has."""
         outputs = self.names.answered(answer)
         present = {tensor.name for tensor in outputs}
         requested = tuple(RequestedOutput(name) for name in heads.outputs if name in present)
-        answer.outputs = self.names.chosen(outputs, requested if heads.outputs else None, ours)
+        answer.outputs = self.names.chosen(outputs, requested if heads.outputs else None, signature)
         if answer.error is not None:
             answer.error.origin = self.upstream.name
         answer.model = model
@@ -285,23 +285,23 @@ class UpstreamPassing:
     def _response(self, known: KnownSignature, reply: Any, request: InferRequest) -> InferResponse:
         """The response in ``reply`` to the passed message, which is ``request`` decoded."""
         sent = self.names.to_upstream(request, self.remote)
-        answer = self.upstream.response(sent, known.theirs, reply)
-        answer.outputs = self.names.chosen(self.names.answered(answer), request.outputs, known.ours)
+        answer = self.upstream.response(sent, known.remote, reply)
+        answer.outputs = self.names.chosen(self.names.answered(answer), request.outputs, known.local)
         answer.model, answer.id = self.name, request.id
         return answer
 
 
-def _encoded(opened: Opened[Any], ours: Signature, answer: InferResponse) -> Any:
-    return opened.action.encode(_reply_form(opened, ours), answer)
+def _encoded(opened: Opened[Any], signature: Signature, answer: InferResponse) -> Any:
+    return opened.action.encode(_reply_form(opened, signature), answer)
 
 
-def _reply_form(opened: Opened[Any], ours: Signature) -> Any:
+def _reply_form(opened: Opened[Any], signature: Signature) -> Any:
     """The form of the answers to ``opened``. Raises as the codec."""
     action = opened.action
     if action.decode is None:
         raise TypeError(f"{action.operation.value} has no decoder")
     _complete(opened)
-    return action.decode(opened, ours)[1]
+    return action.decode(opened, signature)[1]
 
 
 def _complete(opened: Opened[Any]) -> None:

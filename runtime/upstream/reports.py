@@ -67,11 +67,11 @@ class UpstreamReports:
             if self._declared is None or not unanswered:
                 raise
             found = ModelMetadata(self._remote, self._declared)
-        ours = self._declared or self._names.here(found.signature)
+        signature = self._declared or self._names.to_local(found.signature)
         return replace(
             found,
             name=self._name,
-            signature=ours,
+            signature=signature,
             description=self._description or found.description,
             parameters={**found.parameters, **self._parameters},
         )
@@ -115,7 +115,7 @@ class UpstreamReports:
         stated = read_config(metadata.config)
         if stated is None and self._declared is None:
             stated = await fetch_config(self._upstream, ModelRef(self._remote))
-        signature = (await self._signatures.of("")).ours
+        signature = (await self._signatures.of("")).local
         if stated is None:
             made = ModelConfig(name=self._name, platform=metadata.platform, stated=self._attributes.stated())
             return config_message(made, signature)

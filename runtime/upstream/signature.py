@@ -44,15 +44,15 @@ _KEPT = 64
 
 @dataclass(slots=True, eq=False)
 class KnownSignature:
-    """A signature, ``ours`` in our clients' names and ``theirs`` in the upstream's. ``check`` takes requests
+    """A signature, ``local`` in our clients' names and ``remote`` in the upstream's. ``check`` takes requests
     in our clients' names. It was ``renewed`` at that ``time.monotonic()``, or a ``renewal`` is running.
     ``decoupled``: whether the model answers any number of times, None while unknown. ``passing`` are the
     names in messages that pass through, by the caller's name of the model and the requested version;
     ``fitting`` the last heads that passed the check; ``translated`` are the fast paths of messages in another
     dialect, by what their callers send besides."""
 
-    ours: Signature
-    theirs: Signature
+    local: Signature
+    remote: Signature
     check: RequestCheck
     decoupled: bool | None = None
     renewed: float = -math.inf
@@ -125,23 +125,23 @@ class UpstreamSignature:
             return self._of_declared(self.declared)
         return await self._discover(version)
 
-    def _of_declared(self, ours: Signature) -> KnownSignature:
-        room = Leeway(inputs=not ours.inputs, carried=self.widened)
-        theirs = self.names.there(ours)
-        ours = self.attributes.labelled(self.model, ours)
-        return KnownSignature(ours, theirs, RequestCheck(self.model, ours, room))
+    def _of_declared(self, local: Signature) -> KnownSignature:
+        room = Leeway(inputs=not local.inputs, carried=self.widened)
+        remote = self.names.to_remote(local)
+        local = self.attributes.labelled(self.model, local)
+        return KnownSignature(local, remote, RequestCheck(self.model, local, room))
 
     async def _discover(self, version: str) -> KnownSignature:
         model = ModelRef(self.remote, version)
         metadata: ModelMetadata = await read_from(self.upstream, Operation.MODEL_METADATA, model)
         configured = self.upstream.offers(Operation.MODEL_CONFIG)
         config = await fetch_config(self.upstream, model)
-        theirs = metadata.signature if config is None else _configured(metadata.signature, config)
-        room = self._leeway(metadata.leeway, theirs, config, silent=configured and config is None)
-        ours = self.attributes.labelled(self.model, self.names.here(theirs))
+        remote = metadata.signature if config is None else _configured(metadata.signature, config)
+        room = self._leeway(metadata.leeway, remote, config, silent=configured and config is None)
+        local = self.attributes.labelled(self.model, self.names.to_local(remote))
         back = self.names.inputs_back
         room = replace(room, shapes=frozenset(back.get(name, name) for name in room.shapes))
-        return KnownSignature(ours, theirs, RequestCheck(self.model, ours, room), is_decoupled(config))
+        return KnownSignature(local, remote, RequestCheck(self.model, local, room), is_decoupled(config))
 
     def _leeway(self, leeway: Leeway, signature: Signature, config: Any, *, silent: bool) -> Leeway:
         """The dialect's ``leeway`` and that of ``signature``. ``config`` is the upstream's

@@ -141,7 +141,7 @@ class UpstreamTranslation:
         kept = first._replace(request=request, call=without_message(first.call))
         replies = TranslatedReplies(self, known, call, kept, action)
         repeats = Repeats(len(message), surroundings(message, places))
-        size = batch_size(first.request, known.ours)
+        size = batch_size(first.request, known.local)
         replies.path = UpstreamFastPath(
             target,
             self.upstream,
@@ -170,16 +170,16 @@ class UpstreamTranslation:
         opened = received.open(message)
         if opened.action.decode is None:
             return None
-        request, form = opened.action.decode(opened, known.ours)
+        request, form = opened.action.decode(opened, known.local)
         if request.answers != "one" or repeated_form(request) is None:
             return None
         request.model, request.context = received.model, received.context
         if self.strict:
             known.check.check(request)
-        theirs = self.names.to_upstream(request, self.remote)
+        remote_request = self.names.to_upstream(request, self.remote)
         if call.unnamed:
-            theirs = naming_all(theirs, known.theirs)
-        return _Translated(request, form, *call.encode(theirs, known.theirs))
+            remote_request = naming_all(remote_request, known.remote)
+        return _Translated(request, form, *call.encode(remote_request, known.remote))
 
 
 class _Answer(NamedTuple):
@@ -261,7 +261,7 @@ class TranslatedReplies:
         first, names = self._first, self._names
         response = self._call.decode(first.pending, reply)
         outputs = response.outputs
-        response.outputs = names.chosen(names.answered(response), first.request.outputs, self._known.ours)
+        response.outputs = names.chosen(names.answered(response), first.request.outputs, self._known.local)
         response.model, response.id = first.request.model, first.request.id
         return self._action.encode(first.form, response), response.version, outputs
 

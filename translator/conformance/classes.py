@@ -40,7 +40,7 @@ def highest_first(server: ServerUnderTest, draw: Draw) -> None:
     entries = len(values) if server.known.max_batch_size else 1
     rows = values.reshape(entries, -1)
     count = draw(st.integers(1, min(rows.shape[1] + 2, _MOST)))
-    exchange, ranking = _asked(server, draw, server.request(given), {spec.name: count})
+    exchange, ranking = _exchange(server, draw, server.request(given), {spec.name: count})
     found = ranking.classes.get(spec.name)
     if found is None:
         raise ViolationError(f"no classes of '{spec.name}'", exchange)
@@ -58,7 +58,7 @@ def beside_others(server: ServerUnderTest, draw: Draw) -> None:
     given = draw(inputs(server.known, usual))
     names = draw(st.permutations([spec.name, *others]))
     right = server.answer(server.request(given, others))
-    exchange, ranking = _asked(server, draw, server.request(given, names), {spec.name: 1})
+    exchange, ranking = _exchange(server, draw, server.request(given, names), {spec.name: 1})
     expect(list(ranking.classes) == [spec.name], f"classes of {list(ranking.classes)}", exchange)
     expect_same(server, right, ranking.response, f"next to the classes of '{spec.name}'")
 
@@ -69,7 +69,7 @@ def labels(server: ServerUnderTest, draw: Draw) -> None:
     known: dict[int, str] = {}
     for _ in range(2):
         request = server.request(draw(inputs(server.known, usual)))
-        exchange, ranking = _asked(server, draw, request, {spec.name: _MOST})
+        exchange, ranking = _exchange(server, draw, request, {spec.name: _MOST})
         for ranked in (ranked for entry in ranking.classes.get(spec.name, ()) for ranked in entry):
             label = known.setdefault(ranked.place, ranked.label)
             what = f"the label of element {ranked.place} was {label!a}, now {ranked.label!a}"
@@ -86,7 +86,7 @@ def unordered(server: ServerUnderTest, draw: Draw) -> None:
         raise InapplicableError("no output is of BOOL, FP16 or BF16")
     request = _with_classes(server.request(distinct(server.known, 1), [spec.name]), {spec.name: 1})
     call = server.wire.classes[_forms(server)[0]]
-    server.refuses(server.ask(call, request), Mistake.INVALID, f"classes of {spec.datatype.value}")
+    server.refuses(server.exchange(call, request), Mistake.INVALID, f"classes of {spec.datatype.value}")
 
 
 def _forms(server: ServerUnderTest) -> list[str]:
@@ -119,12 +119,12 @@ def _with_classes(request: InferRequest, counts: dict[str, int]) -> InferRequest
     return replace(request, outputs=tuple(RequestedOutput(name, counts.get(name, 0)) for name in names))
 
 
-def _asked(
+def _exchange(
     server: ServerUnderTest, draw: Draw, request: InferRequest, counts: dict[str, int]
 ) -> tuple[WireExchange, Ranking]:
     request = _with_classes(request, counts)
     form = draw(st.sampled_from(_forms(server)))
-    exchange = server.ask(server.wire.classes[form], request)
+    exchange = server.exchange(server.wire.classes[form], request)
     ranking = exchange.result
     if not isinstance(ranking, Ranking):
         text = exchange.error.message if exchange.error is not None else ""

@@ -274,7 +274,7 @@ def _on_this_machine(server: ServerUnderTest) -> bool:
 
 
 def _control(server: ServerUnderTest, operation: Operation, argument: object) -> WireExchange:
-    return server.ask(server.wire.memory[operation], argument)
+    return server.exchange(server.wire.memory[operation], argument)
 
 
 def _expect_listed(

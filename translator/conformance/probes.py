@@ -17,25 +17,25 @@ _UNARY_REFUSED = ErrorCode.UNSUPPORTED
 
 @PROBES("The server reports that it is live.", once=True)
 def live(server: ServerUnderTest, draw: Draw) -> None:
-    found = _asked(server, Operation.LIVE)
+    found = _exchange(server, Operation.LIVE)
     expect(found.ready, f"it reports not live: {found.reason}", server.last)
 
 
 @PROBES("The server reports that it is ready.", once=True)
 def ready(server: ServerUnderTest, draw: Draw) -> None:
-    found = _asked(server, Operation.READY)
+    found = _exchange(server, Operation.READY)
     expect(found.ready, f"it reports not ready: {found.reason}", server.last)
 
 
 @PROBES("The model is ready.", once=True)
 def model_ready(server: ServerUnderTest, draw: Draw) -> None:
-    found = _asked(server, Operation.MODEL_READY, ModelRef(server.model, server.version))
+    found = _exchange(server, Operation.MODEL_READY, ModelRef(server.model, server.version))
     expect(found.ready, f"the model is reported not ready: {found.reason}", server.last)
 
 
 @PROBES("The server reports its name.", once=True)
 def server_metadata(server: ServerUnderTest, draw: Draw) -> None:
-    found = _asked(server, Operation.SERVER_METADATA)
+    found = _exchange(server, Operation.SERVER_METADATA)
     expect(found.name, "the server's metadata have no name", server.last)
 
 
@@ -44,7 +44,7 @@ def server_metadata(server: ServerUnderTest, draw: Draw) -> None:
 )
 def model_metadata(server: ServerUnderTest, draw: Draw) -> None:
     skip_if(not server.capability.signatures, "the dialect has no signatures")
-    found: ModelMetadata = _asked(server, Operation.MODEL_METADATA, ModelRef(server.model, server.version))
+    found: ModelMetadata = _exchange(server, Operation.MODEL_METADATA, ModelRef(server.model, server.version))
     if server.capability.model_name:
         expect(found.name == server.model, f"the metadata name the model {found.name!a}", server.last)
     for side, specs in (("input", found.signature.inputs), ("output", found.signature.outputs)):
@@ -72,7 +72,7 @@ def good_requests(server: ServerUnderTest, draw: Draw) -> None:
 @PROBES("Two requests for metadata get the same.", once=True)
 def metadata_twice(server: ServerUnderTest, draw: Draw) -> None:
     model = ModelRef(server.model, server.version)
-    first, second = (_asked(server, Operation.MODEL_METADATA, model) for _ in range(2))
+    first, second = (_exchange(server, Operation.MODEL_METADATA, model) for _ in range(2))
     expect(first == second, "the metadata have changed", server.last)
 
 
@@ -82,14 +82,14 @@ def versions_ready(server: ServerUnderTest, draw: Draw) -> None:
         not server.capability.versions or not server.capability.signatures or not server.model,
         "the dialect has no versions",
     )
-    found: ModelMetadata = _asked(server, Operation.MODEL_METADATA, ModelRef(server.model))
+    found: ModelMetadata = _exchange(server, Operation.MODEL_METADATA, ModelRef(server.model))
     skip_if(not found.versions, "the metadata list no versions")
     for version in found.versions:
-        state = _asked(server, Operation.MODEL_READY, ModelRef(server.model, version))
+        state = _exchange(server, Operation.MODEL_READY, ModelRef(server.model, version))
         expect(state.ready, f"version {version} is listed and not ready: {state.reason}", server.last)
 
 
-def _asked(server: ServerUnderTest, operation: Operation, argument: Any = None) -> Any:
+def _exchange(server: ServerUnderTest, operation: Operation, argument: Any = None) -> Any:
     exchange = server.call(operation, argument)
     server.answered(exchange)
     error = exchange.error

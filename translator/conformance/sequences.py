@@ -36,14 +36,14 @@ class _Sequence:
         self.number = number
         self.open = False
 
-    def ask(self, given: Inputs, *, start: bool = False, end: bool = False) -> WireExchange:
+    def exchange(self, given: Inputs, *, start: bool = False, end: bool = False) -> WireExchange:
         """Send a request of the sequence; it may fail."""
         self.open = (self.open or start) and not end
-        return _asked(self._server, Place(self.number, start, end), given)
+        return _exchange(self._server, Place(self.number, start, end), given)
 
     def answer(self, given: Inputs, *, start: bool = False, end: bool = False) -> InferResponse:
         """The answer to a request of the sequence that must succeed."""
-        exchange = self.ask(given, start=start, end=end)
+        exchange = self.exchange(given, start=start, end=end)
         return self._server.judged(self._server.request(given), exchange)
 
 
@@ -51,7 +51,7 @@ class _Sequence:
 def start_needed(server: ServerUnderTest, draw: Draw) -> None:
     _sequential(server)
     place = Place(server.fresh(), end=draw(st.booleans()))
-    exchange = _asked(server, place, distinct(server.known, 1))
+    exchange = _exchange(server, place, distinct(server.known, 1))
     server.refuses(exchange, Mistake.INVALID, "a request of a sequence without a start")
 
 
@@ -59,7 +59,7 @@ def start_needed(server: ServerUnderTest, draw: Draw) -> None:
 def id_needed(server: ServerUnderTest, draw: Draw) -> None:
     _sequential(server)
     place = draw(st.sampled_from((None, Place(0, start=True, end=True))))
-    exchange = _asked(server, place, distinct(server.known, 1))
+    exchange = _exchange(server, place, distinct(server.known, 1))
     what = "a request without the id of a sequence" if place is None else "the id 0 of a sequence"
     server.refuses(exchange, Mistake.INVALID, what)
 
@@ -69,7 +69,7 @@ def ended(server: ServerUnderTest, draw: Draw) -> None:
     steps = _steps(server, draw)
     with _sequence(server, server.fresh()) as one:
         _run(one, steps)
-        exchange = one.ask(steps[-1])
+        exchange = one.exchange(steps[-1])
         server.refuses(exchange, Mistake.INVALID, "a request after the end of its sequence")
 
 
@@ -134,7 +134,7 @@ def _steps(server: ServerUnderTest, draw: Draw) -> list[Inputs]:
     return [draw(inputs(server.known, usual, 1)) for _ in range(length)]
 
 
-def _asked(server: ServerUnderTest, place: Place | None, given: Inputs) -> WireExchange:
+def _exchange(server: ServerUnderTest, place: Place | None, given: Inputs) -> WireExchange:
     return server.infer(replace(server.request(given), sequence=place))
 
 
@@ -158,5 +158,5 @@ def _sequence(server: ServerUnderTest, number: int) -> Iterator[_Sequence]:
     finally:
         if one.open:
             last = server.last
-            one.ask(distinct(server.known, 1), end=True)
+            one.exchange(distinct(server.known, 1), end=True)
             server.last = last

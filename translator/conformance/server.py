@@ -146,9 +146,9 @@ class ServerUnderTest:
         call = self.binding.calls.get(operation)
         if call is None:
             raise InapplicableError(f"the dialect has no {operation.value}")
-        return self.ask(call, argument)
+        return self.exchange(call, argument)
 
-    def ask(self, call: Call, argument: Any = None) -> WireExchange:
+    def exchange(self, call: Call, argument: Any = None) -> WireExchange:
         """Make ``call``; it may fail."""
         sent, form = self.written(call, argument)
         return _decoded(call, form, self._run([sent])[0])

@@ -54,7 +54,7 @@ class GrpcClientConnection(SharedReceiver):
         self._authority = authority
         self._changed = changed
         self._reason = "the connection was closed"
-        self._heard_at_look = -1
+        self._heard_before = -1
         # when a call expired first since the last answer: the answers, and the newest stream
         self._answered, self._expired = -1, 0
 
@@ -73,7 +73,7 @@ class GrpcClientConnection(SharedReceiver):
         scheme = b"http" if transport.get_extra_info("sslcontext") is None else b"https"
         self.headers = CallBlocks(self.connection.encoder, self._authority, scheme)
         self.deadlines = Deadlines(self.loop, self.connection.streams.values)
-        self._timer = self.loop.call_later(_PING_SECS, self._look)
+        self._timer = self.loop.call_later(_PING_SECS, self._check_liveness)
 
     def data_received(self, data: Buffer) -> None:
         """Frames, cut anywhere."""
@@ -185,16 +185,16 @@ class GrpcClientConnection(SharedReceiver):
             self._timer.cancel()
             self._timer = self.loop.call_later(_GOODBYE_SECS, self._transport.abort)
 
-    def _look(self) -> None:
+    def _check_liveness(self) -> None:
         """Ping a server that is silent while calls run; abort where it does not answer."""
         connection = self.connection
-        silent = self.heard == self._heard_at_look
+        silent = self.heard == self._heard_before
         if silent and connection.ping_pending:
             self._reason = "it did not answer a ping"
             self._transport.abort()
             return
-        self._heard_at_look = self.heard
+        self._heard_before = self.heard
         if silent and connection.streams:
             connection.ping()
         secs = _PING_TIMEOUT_SECS if connection.ping_pending else _PING_SECS
-        self._timer = self.loop.call_later(secs, self._look)
+        self._timer = self.loop.call_later(secs, self._check_liveness)

@@ -41,7 +41,7 @@ def _converse(
     answers: list[bytes] = []
     heard: SimpleQueue[bool] = SimpleQueue()
 
-    def say() -> Iterator[bytes]:
+    def requests() -> Iterator[bytes]:
         for message, wait in zip(messages, waits, strict=True):
             yield message
             for _ in range(wait):
@@ -49,7 +49,7 @@ def _converse(
                     return
 
     with grpc.insecure_channel(str(url.address), options=_OPTIONS) as channel:
-        call = channel.stream_stream(method)(say(), timeout=timeout_secs)
+        call = channel.stream_stream(method)(requests(), timeout=timeout_secs)
         try:
             for answer in call:
                 answers.append(answer)

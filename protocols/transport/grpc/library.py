@@ -193,7 +193,7 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no ty
                 answer = unforeseen(method)
             finally:
                 held.release()
-            return _tell(fitting(answer, self._max_response), call)
+            return _apply_status(fitting(answer, self._max_response), call)
 
     async def stream(
         self, method: str, messages: AsyncIterator[bytes], call: grpc.aio.ServicerContext
@@ -205,14 +205,14 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no ty
                 async with _closing(self._handler.stream(head, self._limited(messages))) as answers:
                     async for answer in answers:
                         answer = fitting(answer, self._max_response)
-                        message = _tell(answer, call)
+                        message = _apply_status(answer, call)
                         if answer.code:
                             return
                         yield message
             except _OversizedError as refused:
-                _tell(refused.answer, call)
+                _apply_status(refused.answer, call)
             except Exception:
-                _tell(unforeseen(method), call)
+                _apply_status(unforeseen(method), call)
 
     async def _limited(self, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """``messages`` up to the first one above the limit. Raises ``_OversizedError`` there."""
@@ -272,7 +272,7 @@ def _request(method: str, message: bytes, call: grpc.aio.ServicerContext) -> Grp
     return GrpcRequest(method, message, metadata, context)
 
 
-def _tell(answer: GrpcAnswer, call: grpc.aio.ServicerContext) -> bytes:
+def _apply_status(answer: GrpcAnswer, call: grpc.aio.ServicerContext) -> bytes:
     """Set the status of the call; the message to send, as the bytes object that grpcio wants."""
     if answer.trailing:
         call.set_trailing_metadata(tuple(answer.trailing))

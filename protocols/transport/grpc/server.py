@@ -171,7 +171,7 @@ class _Connection(SharedReceiver):
             self._server.interpret, self._accept, self._batch.write, self._server.http2
         )
         self._server.sweep.begin()
-        self._timer = self.loop.call_later(self._server.timeouts.header_secs, self._look)
+        self._timer = self.loop.call_later(self._server.timeouts.header_secs, self._check_liveness)
         if self._server.connections.retiring:
             # its calls are on their way: GOAWAY before them would look like a failure to connect
             self._timer.cancel()
@@ -321,7 +321,7 @@ class _Connection(SharedReceiver):
             return None
         return (StreamCall if headers.streaming else UnaryCall)(self, connection, number, headers, ended)
 
-    def _look(self) -> None:
+    def _check_liveness(self) -> None:
         """Ping a client that is silent while its calls run; abort where it does not answer."""
         http2, connection = self._server.http2, self._connection
         if not connection.preface_received or (self._silent and connection.ping_pending):
@@ -332,7 +332,7 @@ class _Connection(SharedReceiver):
         if pinging:
             connection.ping()
         self._timer = self.loop.call_later(
-            http2.keepalive_timeout_secs if pinging else http2.keepalive_secs, self._look
+            http2.keepalive_timeout_secs if pinging else http2.keepalive_secs, self._check_liveness
         )
 
     def _refuse_new(self) -> None:

@@ -120,13 +120,13 @@ class LibraryEngine:
         self._running.add(connection)
         if connection.pipelined:
             turns_of(asyncio.get_running_loop()).yield_to_threads()
-        asked = _head(request)
+        head = _head(request)
         try:
-            answer, early = await self._answer(request, asked)
+            answer, early = await self._answer(request, head)
         except BaseException as end:
             self._ended(connection)
             if isinstance(end, asyncio.CancelledError | ConnectionError):
-                asked.context.cancel.cancel()
+                head.context.cancel.cancel()
                 raise asyncio.CancelledError from end
             raise
         close = (
@@ -136,18 +136,18 @@ class LibraryEngine:
         )
         return _Answer(answer, close, self._settings.timeouts, partial(self._ended, connection))
 
-    async def _answer(self, request: web.BaseRequest, asked: HttpRequest) -> tuple[HttpAnswer, bool]:
+    async def _answer(self, request: web.BaseRequest, head: HttpRequest) -> tuple[HttpAnswer, bool]:
         """The answer, and whether it was given before the body was read."""
         handler = self._settings.handler
-        answer = handler.head(asked)
+        answer = handler.head(head)
         if answer is not None:
             return answer, True
         try:
-            asked.body = await self._body(request, asked.max_body_bytes)
+            head.body = await self._body(request, head.max_body_bytes)
         except InferenceError as error:
-            return handler.refuse(asked, error), True
-        answer = await handler.serve(asked)
-        return within(self._settings.max_response_bytes, asked, answer, handler), False
+            return handler.refuse(head, error), True
+        answer = await handler.serve(head)
+        return within(self._settings.max_response_bytes, head, answer, handler), False
 
     async def _body(self, request: web.BaseRequest, limit: int | None) -> bytes:
         """The whole body. Raises the ``InferenceError`` to refuse the request with."""

@@ -39,7 +39,7 @@ def started(catalog: ModelCatalog) -> Poller:
 async def seen(poller: Poller) -> None:
     """Look until nothing has changed."""
     for _ in range(10):
-        if not await poller.look():
+        if not await poller.poll():
             return
     raise AssertionError("it never settles")
 
@@ -97,7 +97,7 @@ async def test_what_is_being_written_is_left_alone(tmp_path: Path) -> None:
     file = repository / "m" / "1" / "model.onnx"
     for end in range(0, len(content), 20):
         file.write_bytes(content[:end])
-        assert await poller.look()
+        assert await poller.poll()
         assert catalog.models["m"] is served
     file.write_bytes(content)
     await seen(poller)
@@ -111,11 +111,11 @@ async def test_a_folder_that_is_swapped_is_not_unloaded_meanwhile(tmp_path: Path
     catalog = polled(tmp_path)
     poller = started(catalog)
     (tmp_path / "m").rename(tmp_path / ".old")
-    assert await poller.look()
+    assert await poller.poll()
     write_model(tmp_path, "m", "Neg")
-    assert await poller.look()
+    assert await poller.poll()
     assert await ask(catalog) == [1, 2]
-    await poller.look()
+    await poller.poll()
     assert await ask(catalog) == [-1, -2]
     await close(catalog, poller)
 
@@ -171,7 +171,7 @@ async def test_a_repository_that_cannot_be_read_keeps_its_models(
     (tmp_path / "a").rename(tmp_path / "gone")
     write_model(tmp_path / "b", "n", "Neg")
     for _ in range(4):
-        await poller.look()
+        await poller.poll()
     assert await ask(catalog) == [1, 2]
     assert await ask(catalog, "n") == [-1, -2], "the other is looked at all the same"
     (told,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
