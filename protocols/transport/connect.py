@@ -24,6 +24,9 @@ Endpoint = tuple[int, int, int, Any]
 ATTEMPT_DELAY_SECS = 0.25
 """The Connection Attempt Delay that RFC 8305, 8 recommends."""
 
+_QUEUE_SECS = 0.01
+"""How often to try a unix socket whose server has as many connections to accept as it lets wait."""
+
 
 class UnsentError(ConnectionError):
     """The connection failed before anything of a request was written to it."""
@@ -142,11 +145,26 @@ async def _attempt(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socke
     sock = socket.socket(family, kind, proto)
     try:
         sock.setblocking(False)
-        await loop.sock_connect(sock, at)
+        if family == socket.AF_UNIX:
+            await _connect_unix(sock, at)
+        else:
+            await loop.sock_connect(sock, at)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+async def _connect_unix(sock: socket.socket, path: str) -> None:
+    """Connect at once, or when the server accepts connections again: the system says EAGAIN meanwhile
+    (connect(2)), which event loops take for an attempt under way."""
+    while True:
+        try:
+            sock.connect(path)
+        except BlockingIOError:
+            await asyncio.sleep(_QUEUE_SECS)
+        else:
+            return
 
 
 def _abort(opening: asyncio.Task[tuple[asyncio.Transport, Any]]) -> None:

@@ -180,6 +180,40 @@ async def test_a_unix_socket(tmp_path: Path) -> None:
     server.close()
 
 
+async def test_a_unix_socket_whose_server_accepts_late(tmp_path: Path) -> None:
+    """A connection above its backlog waits, as over TCP."""
+    address = Address(path=str(tmp_path / "s"))
+    with socket.socket(socket.AF_UNIX) as full:
+        full.bind(address.path)
+        full.listen(0)
+        opening = [asyncio.create_task(connect(address, "", Connection, 10)) for _ in range(5)]
+        await asyncio.sleep(0.1)
+        assert 0 < sum(each.done() for each in opening) < len(opening)
+        full.setblocking(False)
+        server = await asyncio.get_running_loop().create_unix_server(asyncio.Protocol, sock=full)
+        for connection in await asyncio.gather(*opening):
+            assert not connection.lost.done()
+            connection.transport.close()
+            await connection.lost
+        server.close()
+
+
+async def test_a_unix_socket_whose_server_accepts_nothing(tmp_path: Path) -> None:
+    address = Address(path=str(tmp_path / "s"))
+    with socket.socket(socket.AF_UNIX) as full:
+        full.bind(address.path)
+        full.listen(0)
+        opening = [connect(address, "", Connection, 0.2) for _ in range(5)]
+        found = await asyncio.gather(*opening, return_exceptions=True)
+        faults = [str(each) for each in found if isinstance(each, UnsentError)]
+        assert faults and set(faults) == {"gave no connection within 0.2 seconds"}
+        connections = [each for each in found if isinstance(each, Connection)]
+        assert len(connections) + len(faults) == len(found)
+        for connection in connections:
+            connection.transport.close()
+            await connection.lost
+
+
 async def test_a_connection_that_is_cancelled_as_it_opens_is_lost() -> None:
     """Its protocol hears of the end, or a pool would keep it for ever."""
     made: list[Connection] = []
