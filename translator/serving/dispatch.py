@@ -266,7 +266,7 @@ class Dispatch:
         began = time.monotonic_ns()
         try:
             if sent is not None and sent.translates:
-                signature = sent.path.known.ours  # with which it was sent
+                signature = sent.path.known.local  # with which it was sent
             else:
                 signature = await (timed or target.signature)(version)
         except (InferenceError, asyncio.CancelledError) as end:
