@@ -20,7 +20,7 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.listening_socket import ListeningSocket
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.proxied import ProxiedConnection, Trusts
-from interlingua.protocols.transport.sockets import BACKLOG
+from interlingua.protocols.transport.sockets import BACKLOG, has_input
 from interlingua.protocols.transport.tls import TlsContext
 from interlingua.protocols.transport.tls_server import TlsServer
 
@@ -38,6 +38,9 @@ CUT_SECS = 1.0
 
 _READING_TURNS = 2
 """In how many turns of the event loop the bytes that have arrived are read."""
+
+_LATE_TURNS = 2
+"""In how many more turns the bytes are read that have arrived in those."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,11 +72,11 @@ class ConnectionSet(Generic[C]):
     def __init__(self, load: ListenerLoad | None = None, protocol: str = "") -> None:
         self.load = ListenerLoad() if load is None else load
         self._protocol = protocol
-        self.open: set[C] = set()
+        self.open: dict[C, asyncio.BaseTransport] = {}
+        """The connections with their transports, the oldest first."""
         self.in_flight: set[object] = set()
         """One member for each request in flight; a request may outlive its connection."""
         self.stopping = self.retiring = False
-        self._oldest_first: dict[C, asyncio.BaseTransport] = {}  # if the load evicts
         self._empty = asyncio.Event()
 
     def add(self, connection: C, transport: asyncio.BaseTransport) -> None:
@@ -82,15 +85,11 @@ class ConnectionSet(Generic[C]):
             self._make_room()
         if self.load.admit(transport):
             self.load.protocols[self._protocol] += 1
-            self.open.add(connection)
-            if self.load.evicts:
-                self._oldest_first[connection] = transport
+            self.open[connection] = transport
 
     def remove(self, connection: C, transport: asyncio.BaseTransport) -> None:
         """A connection has ended, or belongs to another set."""
-        if connection in self.open:
-            self.open.remove(connection)
-            self._oldest_first.pop(connection, None)
+        if self.open.pop(connection, None) is not None:
             self.load.protocols[self._protocol] -= 1
             self.load.release(transport)
         self.changed()
@@ -99,10 +98,10 @@ class ConnectionSet(Generic[C]):
         """If no more connections are permitted, abort the oldest one without a request in flight."""
         if self.load.connections < self.load.max_connections:
             return
-        idle = (each for each in self._oldest_first if each not in self.in_flight)
-        victim = next(idle, None) or next(iter(self._oldest_first))
+        idle = (each for each in self.open if each not in self.in_flight)
+        victim = next(idle, None) or next(iter(self.open))
         self.load.count_refusal("max_connections")
-        self.remove(victim, self._oldest_first[victim])
+        self.remove(victim, self.open[victim])
         victim.abort()
 
     def changed(self) -> None:
@@ -121,8 +120,13 @@ class ConnectionSet(Generic[C]):
         self.stopping, self.retiring = True, False
         for _ in range(_READING_TURNS):
             await asyncio.sleep(0)
-        for connection in tuple(self.open):
-            connection.drain()
+        unread = self._drain_read()
+        if unread:  # it came while others were read, which takes long under load
+            for _ in range(_LATE_TURNS):
+                await asyncio.sleep(0)
+            for connection in unread:
+                if connection in self.open:
+                    connection.drain()
         await self._wait(grace_secs)
         cut = len(self.in_flight) + sum(connection.unsent for connection in self.open)
         for connection in tuple(self.open):
@@ -132,6 +136,17 @@ class ConnectionSet(Generic[C]):
             connection.abort()
         await asyncio.sleep(0)  # aborted connections are notified in the next turn
         return cut
+
+    def _drain_read(self) -> list[C]:
+        """Drain the connections whose input is read, and return the others: to close those would cut their
+        requests."""
+        unread = []
+        for connection, transport in tuple(self.open.items()):
+            if has_input(transport):
+                unread.append(connection)
+            else:
+                connection.drain()
+        return unread
 
     async def _wait(self, secs: float) -> None:
         """Wait until everything has ended, ``secs`` at most."""

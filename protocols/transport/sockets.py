@@ -146,6 +146,15 @@ def hung_up(transport: asyncio.BaseTransport) -> bool:
     return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
+def has_input(transport: asyncio.BaseTransport) -> bool:
+    """Whether bytes, or their end, wait in the socket of ``transport``."""
+    if transport.is_closing():
+        return False
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
 _CLIENTS: WeakKeyDictionary[object, tuple[str, int]] = WeakKeyDictionary()
 """The clients that proxies have reported for their connections."""
 

@@ -12,6 +12,13 @@ from interlingua.protocols.transport.backlog import Backlog
 from interlingua.protocols.transport.listener import ConnectionSet
 
 
+class _NoSocket(asyncio.Transport):
+    """A transport from which nothing more comes."""
+
+    def is_closing(self) -> bool:
+        return True
+
+
 @dataclass(eq=False)
 class Connection:
     """Records what is called; it leaves the set at ``leaves_at``, with its request."""
@@ -22,7 +29,7 @@ class Connection:
     calls: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.among.open.add(self)
+        self.among.open[self] = _NoSocket()
 
     def drain(self) -> None:
         self._called("drain")
@@ -36,7 +43,7 @@ class Connection:
     def _called(self, what: str) -> None:
         self.calls.append(what)
         if what == self.leaves_at:
-            self.among.open.discard(self)
+            self.among.open.pop(self, None)
             self.among.in_flight.discard(self)
             self.among.changed()
 
