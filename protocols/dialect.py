@@ -246,12 +246,13 @@ class GrpcEndpoint:
 @dataclass(frozen=True, slots=True)
 class BrpcEndpoint:
     """A method of a bRPC service, such as ``grps.protos.v1.GrpsBrpcService`` / ``Predict``. Clients may omit
-    the package of the service."""
+    the package of the service. ``inline`` as in :class:`HttpEndpoint`."""
 
     service: str
     method: str
     open: Callable[[BrpcRequest], Opened[BrpcAnswer]]
     fail: Callable[[BrpcRequest, Opened[BrpcAnswer] | None, InferenceError], BrpcAnswer]
+    inline: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def brpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[BrpcEndpoin
         return _brpc_answer(_failure(flavor, opened, error))
 
     return tuple(
-        BrpcEndpoint(BRPC_SERVICE, method, opener(open_call), fail)
+        BrpcEndpoint(BRPC_SERVICE, method, opener(open_call), fail, inline=method == PREDICT)
         for method, open_call in _without_stream(flavor, options).items()
     )
 

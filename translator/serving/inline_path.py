@@ -18,8 +18,8 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from interlingua.protocols.dialect import GrpcEndpoint, HttpEndpoint, Opened
-from interlingua.protocols.wire import REQUEST_ID, Buffer, GrpcRequest, HttpRequest
+from interlingua.protocols.dialect import BrpcEndpoint, GrpcEndpoint, HttpEndpoint, Opened
+from interlingua.protocols.wire import REQUEST_ID, BrpcRequest, Buffer, GrpcRequest, HttpRequest
 from interlingua.runtime.shared_memory import is_used
 from interlingua.runtime.target import Target
 from interlingua.schemas import Context, InferRequest, Operation
@@ -31,7 +31,7 @@ from interlingua.translator.serving.in_flight import AnswerLimit, InFlightReques
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.request_metrics import RequestMetrics
 
-_Endpoint = HttpEndpoint | GrpcEndpoint
+_Endpoint = HttpEndpoint | GrpcEndpoint | BrpcEndpoint
 
 _ANSWERED = Operation.INFER, None
 """What an answered request counts as."""
@@ -252,7 +252,7 @@ async def _given(outcome: Any) -> Any:
 def inline_path(
     processor: RequestProcessor,
     endpoint: _Endpoint,
-    request: HttpRequest | GrpcRequest,
+    request: HttpRequest | GrpcRequest | BrpcRequest,
     headers: Mapping[str, str],
     counted: tuple[RequestMetrics, EndpointLog, AnswerLimit, bool],
 ) -> HandlerInlinePath | None:

@@ -1,10 +1,12 @@
-"""The message of a call: the payload without its attachment, decompressed.
+"""The context of a call, and its message: the payload without its attachment, decompressed.
 
-A short one is decompressed at once, a long one in a thread. Each function sets ``request.message``, or
-returns the refusal of a message that is malformed, with the original's error numbers and texts.
+A short one is decompressed at once, a long one in a thread. ``unpack`` and ``inflate`` set it in the request,
+or return the refusal of a message that is malformed, with the original's error numbers and texts.
 """
 
 from __future__ import annotations
+
+import time
 
 from interlingua.protocols.brpc_status import BrpcStatus, unparsable
 from interlingua.protocols.content_coding import SHORT_BYTES
@@ -13,8 +15,19 @@ from interlingua.protocols.transport.brpc.frame import Meta
 from interlingua.protocols.transport.brpc.refusals import overloaded
 from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import Context, ErrorCode, InferenceError
 from interlingua.schemas.offload import CLIENT, DecodingLimits
+
+
+def context_of(meta: Meta, peer: str, identity: str | None) -> Context:
+    """The context of a call by ``peer``, whose certificate has the name ``identity``."""
+    context = Context(peer=peer, headers=meta.headers, identity=identity)
+    if headers := meta.headers:
+        context.traceparent = headers.get("traceparent", "")
+        context.tracestate = headers.get("tracestate", "")
+    if meta.timeout_ms > 0:
+        context.deadline = time.monotonic() + meta.timeout_ms / 1000
+    return context
 
 
 def unpack(request: BrpcRequest, meta: Meta, most: int, limits: DecodingLimits) -> BrpcAnswer | None:

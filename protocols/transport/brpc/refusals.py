@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from interlingua.protocols.brpc_status import ERROR_CODES, BrpcStatus
+import asyncio
+
+from interlingua.protocols.brpc_status import ERROR_CODES, BrpcStatus, disguised
 from interlingua.protocols.transport.load import RefusedRequest
 from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
 from interlingua.schemas import ErrorCode, InferenceError
@@ -45,3 +47,9 @@ def recorded(request: BrpcRequest, answer: BrpcAnswer) -> RefusedRequest:
     error = InferenceError(ERROR_CODES.get(answer.code, ErrorCode.INTERNAL), answer.text)
     name = f"{request.service}/{request.method}"
     return RefusedRequest("brpc", name, request.context.peer, answer.code, error, request.size)
+
+
+def sender(transport: asyncio.BaseTransport) -> str:
+    """Who refuses: the address of this end, as the original has it in texts."""
+    at = transport.get_extra_info("sockname")
+    return disguised(f"{at[0]}:{at[1]}" if isinstance(at, tuple) else str(at))

@@ -13,7 +13,6 @@ import time
 from functools import partial
 from typing import cast
 
-from interlingua.protocols.brpc_status import disguised
 from interlingua.protocols.content_coding import most_inflated
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.backlog import Backlog
@@ -28,8 +27,9 @@ from interlingua.protocols.transport.brpc.frame import (
     write_answer,
     write_error,
 )
+from interlingua.protocols.transport.brpc.inline import InlineCalls, Serve
 from interlingua.protocols.transport.brpc.logoff import LogOff, after_reading
-from interlingua.protocols.transport.brpc.message import inflate, unpack
+from interlingua.protocols.transport.brpc.message import context_of, inflate, unpack
 from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
@@ -174,6 +174,7 @@ class _Connection(SharedReceiver):
         self._first: bytes | None = b""
         self._running: dict[asyncio.Task[None], Context] = {}
         self._draining = False
+        self._inline = InlineCalls(server.handler)
         self.logoff = LogOff(self._frames, self.drain)
         self._begun = 0  # frames in this turn
         self._reserved = 0  # in the backlog, for what is not decompressed yet
@@ -316,13 +317,8 @@ class _Connection(SharedReceiver):
     def _begin(self, frame: Frame) -> None:
         meta, payload = frame.meta, frame.payload
         assert payload is not None, "a server skims nothing"  # noqa: S101
-        context = Context(peer=self._peer, headers=meta.headers, identity=self._client_name)
-        if headers := meta.headers:
-            context.traceparent = headers.get("traceparent", "")
-            context.tracestate = headers.get("tracestate", "")
+        context = context_of(meta, self._peer, self._client_name)
         context.arrived, self._since = self._since, 0
-        if meta.timeout_ms > 0:
-            context.deadline = time.monotonic() + meta.timeout_ms / 1000
         compression = name_of(meta.compress_type)
         request = BrpcRequest(meta.service or "", meta.method, payload, context, compression, len(payload))
         server = self._server
@@ -333,18 +329,25 @@ class _Connection(SharedReceiver):
             server.connections.load.record(refusals.recorded(request, refusal))
             self._fail(meta.correlation_id, refusal)
             return
+        found = self._inline.answer(request) if compression == "none" else None
+        if type(found) is BrpcAnswer:
+            self._send(meta.correlation_id, found)
+            return
+        serve = server.handler.serve if found is None else found.serve
         size = max(frame.size, len(request.message))
         if meta.compress_type:
             most = most_inflated(len(request.message), server.max_request_bytes, server.limits)
             size = max(request.size, most)
             self._reserved += size - request.size
-        work = self._serve(meta.correlation_id, request, meta.compress_type, size)
+        work = self._serve(meta.correlation_id, request, serve, meta.compress_type, size)
         task = self._loop.create_task(work)
         self._running[task] = context
         context.reports_write = True
         server.connections.in_flight.add(task)
         self._backlog.requests += 1
         self._backlog.size += size
+        if found is not None:  # a task that is cancelled before it begins counts nothing
+            task.add_done_callback(lambda _: context.began or found.abandon(request))
         task.add_done_callback(partial(self._ended, size))
 
     def _refusal(self, request: BrpcRequest, frame: Frame) -> BrpcAnswer | None:
@@ -362,15 +365,15 @@ class _Connection(SharedReceiver):
             return None
         return refusals.unknown(service, method, server.handler.knows(service))
 
-    async def _answer(self, request: BrpcRequest, compress_type: int, reserved: int) -> BrpcAnswer:
-        """The handler's answer to the message, which is decompressed in a thread; ``reserved`` bytes of the
-        backlog are for it."""
-        if not compress_type:
-            return await self._server.handler.serve(request)
+    async def _answer(self, request: BrpcRequest, serve: Serve, coding: int, reserved: int) -> BrpcAnswer:
+        """The answer of ``serve`` to the message, which is decompressed in a thread; ``reserved`` bytes of
+        the backlog are for it."""
+        if not coding:
+            return await serve(request)
         server = self._server
         most, limits = server.max_request_bytes, server.limits
         try:
-            refusal = await inflate(request, compress_type, most, limits, self._peer)
+            refusal = await inflate(request, coding, most, limits, self._peer)
         finally:
             self._reserved -= reserved - request.size
         if refusal is not None:
@@ -381,19 +384,22 @@ class _Connection(SharedReceiver):
             excess = self._held.grow(self._backlog.size - self._reserved + self._frames.filled)
             if excess is not None:
                 return refusals.overloaded(excess.message)
-            return await server.handler.serve(request)
+            return await serve(request)
         finally:
             self._backlog.size += surplus
 
     async def _serve(
-        self, correlation_id: int, request: BrpcRequest, compress_type: int, reserved: int
+        self, correlation_id: int, request: BrpcRequest, serve: Serve, compress_type: int, reserved: int
     ) -> None:
         try:
-            answer = await self._answer(request, compress_type, reserved)
+            answer = await self._answer(request, serve, compress_type, reserved)
         except Exception:
             method = f"{request.service}/{request.method}"
             _log.exception("unexpected error", extra={"facts": {"method": method}})
             answer = refusals.FAULT
+        self._send(correlation_id, answer)
+
+    def _send(self, correlation_id: int, answer: BrpcAnswer) -> None:
         limit = self._server.max_response_bytes
         if limit is not None and len(answer.message) > limit:
             answer = refusals.too_long(answer, limit)
@@ -412,7 +418,7 @@ class _Connection(SharedReceiver):
         self._advance()
 
     def _fail(self, correlation_id: int, answer: BrpcAnswer) -> None:
-        text = f"[{self._identity()}][E{answer.code}]{answer.text}"
+        text = f"[{refusals.sender(self._transport)}][E{answer.code}]{answer.text}"
         self._batch.write(*write_error(correlation_id, answer.code, text, answer.headers))
 
     def _close_if_over(self) -> None:
@@ -423,10 +429,6 @@ class _Connection(SharedReceiver):
         """Close it once everything is sent."""
         self._batch.flush()
         self._stall.close()
-
-    def _identity(self) -> str:
-        at = self._transport.get_extra_info("sockname")
-        return disguised(f"{at[0]}:{at[1]}" if isinstance(at, tuple) else str(at))
 
     def _state(self) -> str:
         if self._running or not self.turn.reading:
