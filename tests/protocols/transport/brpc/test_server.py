@@ -717,7 +717,7 @@ async def test_nothing_is_left_of_many_connections() -> None:
         try:
             for number in range(100):
                 await visit(number)
-            await until(lambda: not here.server.connections.open)
+            await until(lambda: not here.server.connections.open and not here.server.connections.in_flight)
             here.echo.served.clear()
             gc.collect()
             assert tracemalloc.get_traced_memory()[0] < 500_000
