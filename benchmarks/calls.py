@@ -55,8 +55,8 @@ def _case(name: str) -> Case:
 WALKS = (
     Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 67),
     Walk("OIP HTTP to a local model", _case("OIP HTTP binary"), 49),
-    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 73, "grpc"),
-    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 32, "http"),
+    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 72, "grpc"),
+    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 30, "http"),
     Walk("TF Serving gRPC to a local model", GRPC, 67),
     Walk("TF Serving REST to a local model", REST, 64),
     Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 37, "http"),

@@ -111,12 +111,15 @@ class HttpAnswer:
         headers: Headers = (),
         parts: Sequence[Buffer] | AsyncIterator[Buffer] = (),
         rest: BodyRest | None = None,
+        size: int | None = None,
     ) -> None:
+        """With the ``size``, if that is known."""
         self.status, self.headers, self.parts, self.rest = status, headers, parts, rest
-        size = 0
-        if isinstance(parts, WHOLE) or not isinstance(parts, AsyncIterator):
-            for part in parts:
-                size += part.nbytes if isinstance(part, memoryview) else len(part)
+        if size is None:
+            size = 0
+            if isinstance(parts, WHOLE) or not isinstance(parts, AsyncIterator):
+                for part in parts:
+                    size += part.nbytes if isinstance(part, memoryview) else len(part)
         self.size = size
 
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from interlingua.schemas import ErrorCode, InferenceError, InferHeads, InferRequest, Signature
 from interlingua.schemas.status import (
     LATENCY_BOUNDS_NS,
+    Duration,
     ExecutionStatistics,
+    Latencies,
     RequestStatistics,
     VersionStatistics,
 )
@@ -96,6 +98,28 @@ def count_success(
             spent = runs.compute_output
             spent.count += 1
             spent.ns += taken
+
+
+def count_successes(
+    counted: VersionStatistics, size: int, latencies: Latencies, output_ns: int, last_ms: int
+) -> None:
+    """Enter requests of ``size`` batch elements, each in a run of its own that took all of its time but its
+    part of ``output_ns``; the last one ended at ``last_ms``, milliseconds since 1970."""
+    number, ns = sum(latencies.counts), latencies.ns
+    counted.inference_count += number * size
+    counted.execution_count += number
+    counted.last_inference_ms = max(counted.last_inference_ms, last_ms)
+    counted.latencies.merge(latencies)
+    none, ran, output = Duration(number), Duration(number, ns - output_ns), Duration(number, output_ns)
+    requests, runs = _of_size(counted, size), _of_rows(counted, size)
+    if requests is not None:
+        requests.success.merge(Duration(number, ns))
+        requests.queue.merge(none)
+    for each in (requests, runs):
+        if each is not None:
+            each.compute_input.merge(none)
+            each.compute_infer.merge(ran)
+            each.compute_output.merge(output)
 
 
 def count_hit(counted: VersionStatistics | None, size: int, began: int, looked: int) -> None:

@@ -119,9 +119,9 @@ class UpstreamFastPath:
         if self.unfit or self.signatures.known(self.version) is not self.known:
             return False
         upstream = self.upstream
-        pool = upstream.pool
-        count, turn = len(pool.members), pool.turn
-        member = pool.members[0] if count == 1 else pool.choose(())
+        pool, members = upstream.pool, upstream.pool.members
+        turn = pool.turn
+        member = members[0] if len(members) == 1 else pool.choose(())
         if member is None:
             return False
         handle = None
@@ -135,7 +135,7 @@ class UpstreamFastPath:
             prepared = self._prepared.get(member.client) or self._prepare(member.client)
             handle = member.client.begin(prepared, message, deadline, sent)
         if handle is None:
-            if count > 1:
+            if len(members) > 1:
                 pool.undo(turn)  # the usual path makes the same choice, and connects
             return False
         sent.member, sent.handle = member, handle

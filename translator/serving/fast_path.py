@@ -17,9 +17,9 @@ from typing import Any
 
 from interlingua.protocols.dialect import Binding, Endpoint
 from interlingua.protocols.fast_path import FastCaller
-from interlingua.protocols.wire import NO_CONTEXT, REQUEST_ID, Buffer
+from interlingua.protocols.wire import REQUEST_ID, Buffer
 from interlingua.runtime.upstream.fast_path import SentCall, UpstreamFastPath
-from interlingua.schemas import Context, InferenceError, Operation
+from interlingua.schemas import Context, InferenceError, Latencies, Operation
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
 from interlingua.translator.serving.access_log import AccessLog
 from interlingua.translator.serving.answer_headers import UPSTREAM_TIMING, server_timing
@@ -103,6 +103,7 @@ class HandlerFastPath:
     __slots__ = (
         "_context",
         "_default",
+        "_histograms",
         "_key",
         "_load",
         "_log",
@@ -136,6 +137,7 @@ class HandlerFastPath:
         self._key = key
         self._model = key.model
         self._default = default
+        self._histograms: tuple[Latencies, Latencies] | None = None
         self._most = most
         self._timed = timed
         self._repeats = upstream.repeats
@@ -149,9 +151,12 @@ class HandlerFastPath:
         size, pieces = self._repeats
         if len(message) != size:
             return None
-        for start, stop, piece in pieces:
-            if bytes(message[start:stop]) != piece:
-                return None
+        if type(message) is bytes:
+            for start, _, piece in pieces:
+                if not message.startswith(piece, start):
+                    return None
+        elif not self._repeats.fits(message):
+            return None
         processor, load, total = self._processor, self._load, self._load.total
         service = processor.service
         router = service.router
@@ -186,10 +191,11 @@ class HandlerFastPath:
         """The caller's answer, if ``reply`` passes as it is; else None."""
         if not reply.plain:
             return None
-        translated = self.upstream.splice is not None
+        upstream = self.upstream
+        translated = upstream.splice is not None
         received = time.monotonic_ns() if translated else 0
         try:
-            found = self.upstream.read(reply)
+            found = upstream.read(reply)
         except Exception:
             return None  # the usual path raises it again
         if type(found) is not tuple:
@@ -198,19 +204,12 @@ class HandlerFastPath:
         size = answer.size
         if size > self._most:
             return None
-        now, began = time.monotonic_ns(), call.began
-        spent = now - began
-        upstream, metrics, load = self.upstream, self._metrics, self._load
-        service = self._processor.service
+        now = time.monotonic_ns()
+        spent = now - call.began
+        metrics, load, service = self._metrics, self._load, self._processor.service
         call.member.end(True)
         service.trends.count(spent, False)
         number = next(service.numbers)
-        if translated:
-            timing = self._count_translated(call, answer, version, number, (received, now))
-        else:
-            course = began, began, began, now, now, 0
-            upstream.counts.success(version, upstream.batch_size, course, NO_CONTEXT)
-            timing = UPSTREAM_TIMING % (spent / 1e6) if self._timed else ""
         # as InFlightRequest.__exit__
         metrics.in_flight -= 1
         load.requests -= 1
@@ -220,16 +219,26 @@ class HandlerFastPath:
         if metrics.timed:
             # Latencies.add, inlined
             place = bisect_left(LATENCY_BOUNDS_NS, spent)
-            flow = metrics.flows[0, self._model]
+            flow, stage = self._histograms or self._find_histograms()
             flow.counts[place] += 1
             flow.ns += spent
             if not translated:
-                stage = metrics.stages["upstream"]
                 stage.counts[place] += 1
                 stage.ns += spent
-        if self._timed:
+        if translated:
+            timing = self._count_translated(call, answer, version, number, (received, now))
+        else:
+            upstream.counts.repeated(version, upstream.batch_size, spent, 0, now)
+            timing = UPSTREAM_TIMING % (spent / 1e6) if self._timed else ""
+        if timing:
             answer.headers = (*answer.headers, ("Server-Timing", timing))
         return answer
+
+    def _find_histograms(self) -> tuple[Latencies, Latencies]:
+        """Those of the requests, and of their stage if they pass; they have none before the first answer."""
+        metrics = self._metrics
+        self._histograms = found = metrics.flows[0, self._model], metrics.stages["upstream"]
+        return found
 
     def _count_translated(
         self, call: HandlerFastCall, answer: Any, version: str, number: int, times: tuple[int, int]
@@ -238,8 +247,7 @@ class HandlerFastPath:
         was there, and when its answer was. Returns its ``Server-Timing``."""
         upstream, metrics, sent = self.upstream, self._metrics, call.translated
         received, ended = times
-        course = sent, sent, sent, received, ended, 0
-        upstream.counts.success(version, upstream.batch_size, course, NO_CONTEXT)
+        upstream.counts.repeated(version, upstream.batch_size, ended - sent, ended - received, ended)
         timings = {"decode": sent - call.began, "upstream": received - sent, "encode": ended - received}
         if metrics.timed:
             for stage, ns in timings.items():

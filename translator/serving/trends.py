@@ -118,22 +118,22 @@ class Trends:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._second = int(clock())
+        self._until = self._second + 1.0
         self._current = _Bucket()
+        self._taken_ns: list[int] = []  # by requests that are not in the current bucket yet
         self._buckets: dict[int, dict[int, _Bucket]] = {seconds: {} for seconds, _ in _SCALES}
         self._latencies_ns: deque[int] = deque(maxlen=_LATENCIES)
         self._looked = clock(), time.process_time()
 
     def count(self, ns: int, failed: bool) -> None:
-        second = int(self._clock())
-        if second != self._second:
-            self._fold(second)
-        bucket = self._current
-        bucket.requests += 1
-        bucket.failed += failed
-        bucket.ns += ns
-        if ns > bucket.longest_ns:
-            bucket.longest_ns = ns
-        self._latencies_ns.append(ns)
+        if (now := self._clock()) >= self._until:
+            self._fold(int(now))
+        taken = self._taken_ns
+        taken.append(ns)
+        if failed:
+            self._current.failed += 1
+        if len(taken) == _LATENCIES:
+            self._enter()
 
     def counts(self) -> TrendCounts:
         """The counts until now; its buckets are those of this object."""
@@ -146,13 +146,24 @@ class Trends:
     def _fold(self, second: int) -> None:
         """Add the current counts to the buckets of their second, minute, hour and day."""
         self._look()
+        self._enter()
         for seconds, shown in _SCALES:
             buckets = self._buckets[seconds]
             buckets.setdefault(self._second // seconds, _Bucket()).add(self._current)
             oldest = second // seconds - shown
             for index in [index for index in buckets if index <= oldest]:
                 del buckets[index]
-        self._second, self._current = second, _Bucket()
+        self._second, self._until, self._current = second, second + 1.0, _Bucket()
+
+    def _enter(self) -> None:
+        """Enter requests into the current bucket."""
+        taken, bucket = self._taken_ns, self._current
+        if taken:
+            bucket.requests += len(taken)
+            bucket.ns += sum(taken)
+            bucket.longest_ns = max(bucket.longest_ns, max(taken))
+            self._latencies_ns += taken
+            self._taken_ns = []
 
     def _look(self) -> None:
         """Sample the CPU time since the last look, and the memory."""

@@ -186,7 +186,7 @@ class HttpClientConnection(asyncio.Protocol):
         self.deadline = deadline
         self._busy, self.heard, self._streamed, self._prefix = True, False, False, prefix
         self._calls_back = True
-        self.reader.begin(arriving=None if prefix is None else self._begin_arriving)
+        self.reader.begin(False, False, None if prefix is None else self._begin_arriving)
         if len(body) <= JOINED_BYTES:
             self._transport.write(head + body)
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
 from typing import cast
 
@@ -36,7 +36,7 @@ from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad
 from interlingua.protocols.transport.sockets import client_host, half_closes, has_gone, send_at_once
 from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn, turns_of
-from interlingua.protocols.wire import NO_CONTEXT, NO_PARAMS, Buffer, HttpAnswer, HttpRequest, parts_of
+from interlingua.protocols.wire import NO_CONTEXT, NO_PARAMS, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import CancelToken, Context, InferenceError
 
 _COMPLETE = (ANSWERING, UNREAD)
@@ -64,9 +64,9 @@ class HttpConnection(BodyReceiver):
         self._ready = False  # the task has a request to answer
         self._find_path: FindPath | None = getattr(settings.handler, "fast_path", None)
         self._path: FastPath | None = None  # of requests with the headers _repeated
-        self._inlined = InlineRequests(settings.handler)
         self._repeated: RequestHeaders | None = None
         self._repetitions = 0  # that were served
+        self._inlined = InlineRequests(settings.handler)
         self._call: FastCall | None = None  # instead of a request of the task
         self._sent: FastCall | None = None  # the call of that request
         self._written: bool | None = None  # its answer is; whether the connection persists
@@ -169,7 +169,7 @@ class HttpConnection(BodyReceiver):
 
     def _begin(self, data: bytes = b"") -> None:
         """Begin the next request, if its headers are complete."""
-        reader, settings = self._reader, self._settings
+        reader = self._reader
         try:
             headers = reader.read_headers(data)
         except HeadersError as error:
@@ -177,14 +177,14 @@ class HttpConnection(BodyReceiver):
             return
         if headers is None:
             if reader.pending:  # the first part counts: the headers may come in drips
-                self._expires = min(self._expires, monotonic() + settings.timeouts.header_secs)
+                self._expires = min(self._expires, monotonic() + self._settings.timeouts.header_secs)
             return
-        path, length = self._path, headers.length
+        path = self._path
         if (
             path is not None
             and headers is self._repeated
             and reader.state is ANSWERING
-            and (length <= SMALL_BYTES or self._held.fits(length))
+            and ((length := headers.length) <= SMALL_BYTES or self._held.fits(length))
         ):
             self._call = call = path.begin(reader.body, NO_CONTEXT, self)
             if call is not None:
@@ -235,11 +235,7 @@ class HttpConnection(BodyReceiver):
             if not count & (count - 1) and headers.keep_alive and headers.minor and headers.method != "HEAD":
                 self._path = self._find_path(request)
                 self._inlined.find(request, headers)
-        self._ready = True  # _wake, inlined
-        if self._task is None:
-            self._task = self._loop.create_task(self._work())
-        elif self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        self._wake()
 
     # the fast path
 
@@ -256,12 +252,12 @@ class HttpConnection(BodyReceiver):
     def answered(self, answer: HttpAnswer) -> None:
         """See ``FastCaller``."""
         self._call = None
-        connections, writer, parts = self._connections, self._writer, cast("Sequence[Buffer]", answer.parts)
+        connections, writer = self._connections, self._writer
         keep_alive = not (connections.stopping or (self._half_closed and not self._reader.pending))
         # not by those in flight: a request that is answered in this callback never is
         hold = keep_alive and len(connections.open) > 1
         try:
-            whole = writer.whole(answer, parts, 1, keep_alive=keep_alive, bodiless=False, hold=hold)
+            whole = writer.whole(answer, answer.parts, 1, keep_alive, False, hold)  # type: ignore[arg-type]
             if whole and not writer.paused:
                 self._go_on(keep_alive)
             else:  # the task waits until the client has read most of it, or writes a large one
@@ -287,8 +283,7 @@ class HttpConnection(BodyReceiver):
 
     def _abandon(self) -> None:
         """The client of a request on the fast path is gone, and the task has not begun to serve it."""
-        sent, request = self._sent, self._request
-        self._sent = self._request = None
+        sent, request, self._sent, self._request = self._sent, self._request, None, None
         if sent is not None and request is not None:
             request.context.cancel.cancel()
             sent.abandon(request)
@@ -303,7 +298,7 @@ class HttpConnection(BodyReceiver):
             return
         answer = declined(self._settings, error.status, str(error), self._peer, len(first))
         self._reader.refuse()
-        self._writer.whole(answer, parts_of(answer), 1, keep_alive=False, bodiless=False)
+        self._writer.whole(answer, parts_of(answer), 1, False, False)
         self._end()
 
     # the task
@@ -384,35 +379,39 @@ class HttpConnection(BodyReceiver):
         # a connection without others in flight waits for none
         hold = keep_alive and len(self._connections.in_flight) > 1
         bodiless = request.method == "HEAD"
-        return await self._writer.write(
-            answer, headers.minor, keep_alive=keep_alive, bodiless=bodiless, hold=hold
-        )
+        return await self._writer.write(answer, headers.minor, keep_alive, bodiless, hold)
 
     def _go_on(self, keep_alive: bool) -> None:
         """The answer is written: close, or begin the next request if it has arrived."""
-        self._connections.in_flight.discard(self)
+        connections, reader = self._connections, self._reader
+        connections.in_flight.discard(self)
         if self._held.size:
             self._held.release()
+        if self._request is not None or self._sent is not None:
+            self._forget_request()
+        if not keep_alive or connections.stopping or reader.state is not ANSWERING:
+            self._end()
+            return
+        self._expires = monotonic() + self._idle_secs
+        if reader.answered():
+            self._begin()
+        if reader.state not in _COMPLETE:
+            if self._half_closed:
+                self._end()
+            elif not self._turn.reading:
+                self._turn.read(True)
+
+    def _forget_request(self) -> None:
+        """The request, which was more than a call on the fast path, is answered."""
         if self._arriving is not None:
             if self._reader.state is BODY:  # the answer came early (RFC 9112, 9.6)
                 self._stop_body(asyncio.CancelledError())
             self._arriving = None
         self._request = self._early = self._written = None
         self._answering = False
-        if self._sent is not None:
-            self._sent.close()
+        if (sent := self._sent) is not None:
             self._sent = None
-        if not keep_alive or self._connections.stopping or self._reader.state is not ANSWERING:
-            self._end()
-            return
-        self._expires = monotonic() + self._idle_secs
-        if self._reader.answered():
-            self._begin()
-        if self._reader.state not in _COMPLETE:
-            if self._half_closed:
-                self._end()
-            elif not self._turn.reading:
-                self._turn.read(True)
+            sent.close()
 
     def _fault(self, request: HttpRequest) -> HttpAnswer:
         """The answer if the handler raises, which it must not. The connection ends with it."""

@@ -18,6 +18,7 @@ from interlingua.protocols.transport.http1.answer import (
     head_of,
     header_line,
     size_of,
+    sized_end,
     status_line,
     total_size,
 )
@@ -58,9 +59,10 @@ class AnswerWriter:
         self._stall = StallWatch(transport, timeouts)
         self._pipe_stall: StallWatch | None = None
         self._writable: asyncio.Future[None] | None = None
-        # the headers at the beginning of the last head, and that beginning
+        # the beginning of the last head, and its status, minor version and headers
+        self._begin = b""
+        self._status = self._minor = 0
         self._known: Headers = ()
-        self._status = self._begin = b""
         self._flushes = flushes_of(asyncio.get_running_loop())
         self.held = b""
         """What is not written yet."""
@@ -96,7 +98,7 @@ class AnswerWriter:
             self._transport.write(held)
 
     async def write(
-        self, answer: HttpAnswer, minor: int, *, keep_alive: bool, bodiless: bool, hold: bool
+        self, answer: HttpAnswer, minor: int, keep_alive: bool, bodiless: bool, hold: bool
     ) -> bool:
         """Write any answer, and wait for the client where it is slow; the rest as below. Returns whether the
         connection persists."""
@@ -106,7 +108,7 @@ class AnswerWriter:
         elif not isinstance(parts, WHOLE) and isinstance(parts, AsyncIterator):
             keep_alive = keep_alive and minor > 0
             await self.stream(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless)
-        elif not self.whole(answer, parts, minor, keep_alive=keep_alive, bodiless=bodiless, hold=hold):
+        elif not self.whole(answer, parts, minor, keep_alive, bodiless, hold):
             await self.large(answer, parts, minor, keep_alive=keep_alive)
         elif self.paused:
             await self.drain()
@@ -117,7 +119,6 @@ class AnswerWriter:
         answer: HttpAnswer,
         parts: Sequence[Buffer],
         minor: int,
-        *,
         keep_alive: bool,
         bodiless: bool,
         hold: bool = False,
@@ -128,14 +129,17 @@ class AnswerWriter:
         if self._transport.is_closing():
             raise ConnectionResetError(_GONE)
         size = answer.size
-        bodiless = bodiless or not size
-        framing = f"content-length: {size}\r\n"
         if answer.status in BODILESS:
-            bodiless, framing = True, ""
-        head = self._head(answer, framing, minor, keep_alive)
+            bodiless, end = True, head_end("", minor, keep_alive)
+        else:
+            end = sized_end(size, minor, keep_alive)
+        head = self._head(answer, end, minor)
         if hold and size <= _HELD_BYTES:
-            held, self.held = self.held, b"".join((self.held, head, *(() if bodiless else parts)))
-            if not held:
+            text = head if bodiless else b"".join((head, *parts))
+            if self.held:
+                self.held += text
+            else:
+                self.held = text
                 self._flushes.add(self.flush)
             return True
         if self.held:
@@ -155,7 +159,7 @@ class AnswerWriter:
     ) -> None:
         """Write an answer that has all of its ``parts``, while others have their turns. Raises
         ``ConnectionError`` where the client is gone."""
-        head = self._head(answer, f"content-length: {answer.size}\r\n", minor, keep_alive)
+        head = self._head(answer, sized_end(answer.size, minor, keep_alive), minor)
         for batch, size in batches((head, *map(flat, parts))):
             self._check_client()
             write_pieces(self._transport, batch, size)
@@ -165,9 +169,9 @@ class AnswerWriter:
         """Write an answer whose ``rest`` is arriving. Raises what that raises, and ``ConnectionError`` where
         the client is gone."""
         parts = parts_of(answer)
-        framing = f"content-length: {answer.size + rest.length}\r\n"
+        end = sized_end(answer.size + rest.length, minor, keep_alive)
         try:
-            pieces = self._head(answer, framing, minor, keep_alive), *map(flat, parts)
+            pieces = self._head(answer, end, minor), *map(flat, parts)
             self._check_client()
             self.flush()
             write_pieces(self._transport, pieces, total_size(pieces))
@@ -203,34 +207,34 @@ class AnswerWriter:
         elif self._pipe_stall is not None:
             self._pipe_stall.cancel()
 
-    def _head(self, answer: HttpAnswer, framing: str, minor: int, keep_alive: bool) -> bytes:
-        """See ``head_of``. Answers on a connection differ in their last headers, Server-Timing for example:
-        the beginning of a head is kept."""
-        headers, status, known = answer.headers, status_line(answer.status, minor), self._known
-        if status is not self._status or headers[: len(known)] != known:
-            self._keep(status, headers)
+    def _head(self, answer: HttpAnswer, end: bytes, minor: int) -> bytes:
+        """The head of ``answer`` with this ``end``. Answers on a connection differ in their last headers,
+        Server-Timing for example: the beginning of a head is kept."""
+        headers, status, known = answer.headers, answer.status, self._known
+        if status != self._status or minor != self._minor or headers[: len(known)] != known:
+            self._keep(status, minor, headers)
         begin = self._begin
         for name, value in headers[len(self._known) :]:
             if value.isprintable() and value.isascii():  # header_line, inlined
-                begin += b"%b: %b\r\n" % (name.encode(), value.encode())
+                begin += f"{name}: {value}\r\n".encode()
             else:
                 begin += header_line(name, value)
-        return begin + head_end(framing, minor, keep_alive)
+        return begin + end
 
-    def _keep(self, status: bytes, headers: Headers) -> None:
+    def _keep(self, status: int, minor: int, headers: Headers) -> None:
         """Keep the beginning of a head: up to the last headers that differ from those kept, or all of it."""
         same = 0
         for known, header in zip(self._known, headers, strict=False):
             if known != header:
                 break
             same += 1
-        if status is not self._status or same < len(headers) - _CHANGING_LINES:
+        if status != self._status or minor != self._minor or same < len(headers) - _CHANGING_LINES:
             same = len(headers)
         lines = [header_line(name, value) for name, value in headers[:same]]
         while sum(map(len, lines)) > _KNOWN_BYTES:
             lines.pop()
-        self._status, self._known = status, headers[: len(lines)]
-        self._begin = b"".join((status, *lines))
+        self._status, self._minor, self._known = status, minor, headers[: len(lines)]
+        self._begin = b"".join((status_line(status, minor), *lines))
 
     async def stream(
         self,

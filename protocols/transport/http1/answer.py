@@ -47,6 +47,12 @@ def head_end(framing: str, minor: int, keep_alive: bool) -> bytes:
     return f"{framing}\r\n".encode()
 
 
+@lru_cache(256)
+def sized_end(size: int, minor: int, keep_alive: bool) -> bytes:
+    """The same for a body of ``size`` bytes."""
+    return head_end(f"content-length: {size}\r\n", minor, keep_alive)
+
+
 def text_answer(status: int, text: str) -> HttpAnswer:
     """A line of plain text, for errors below the dialects."""
     return HttpAnswer(status, (("content-type", "text/plain; charset=utf-8"),), (f"{text}\n".encode(),))

@@ -138,12 +138,14 @@ class RequestReader:
     def read_headers(self, data: bytes = b"") -> RequestHeaders | None:
         """In state IDLE, go on with ``data``: the headers of the next request once they are complete. The
         state is then ANSWERING if the body is complete too, else BODY. Raises ``HeadersError``."""
-        if self._at == len(self._data):
-            self._data, self._at = data, 0
+        held, at, headers = self._data, self._at, self.headers
+        if at == len(held):
+            held, at = data, 0
         elif data:
             self.receive(data)
-        held, at, headers = self._data, self._at, self.headers
+            held, at = self._data, self._at
         if not headers.raw or not held.startswith(headers.raw, at):  # clients repeat themselves
+            self._data, self._at = held, at
             found = self._find_headers()
             if found is None:
                 return None
@@ -154,16 +156,21 @@ class RequestReader:
         length = headers.length
         if 0 <= length <= len(held) - at:
             end = at + length  # body_in, inlined
-            if length > COPIED_BYTES and type(held) is bytes:
+            if type(held) is not bytes:
+                self.body = bytes(held[at:end])
+            elif length > COPIED_BYTES:
                 self.body = memoryview(held)[at:end]
             else:
-                self.body = bytes(held[at:end])
+                self.body = held[at:end]
             at = end
             self.state = TRANSITIONS[self.state][REQUEST]
         else:
             self._body = self._chunked_body() if length < 0 else SizedBody(length, self._allocate)
             self.state = TRANSITIONS[self.state][HEADERS]
-        self._data, self._at = (b"", 0) if at == len(held) else (held, at)
+        if at == len(held):
+            self._data, self._at = b"", 0
+        else:
+            self._data, self._at = held, at
         return headers
 
     def read_body(self, data: bytes = b"") -> int:

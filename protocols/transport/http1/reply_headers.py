@@ -33,8 +33,8 @@ CHUNKED, UNTIL_CLOSE = -1, -2
 
 SWITCHING_PROTOCOLS = 101
 
-_SHORT_BYTES = 1 << 10
-"""The longest changing value that is recognized."""
+_VALUE = re.compile(rb"[ -~]{0,1023}(?=\r)").match
+"""A changing value that is recognized: not a long one."""
 
 _TEXT = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
 _USUAL = re.compile(
@@ -111,12 +111,10 @@ class RepeatedReply:
         for text, name in self._fields:
             if not data.startswith(text, at):
                 return 0
-            at += len(text)
-            end = data.find(b"\r", at, at + _SHORT_BYTES)
-            value = data[at:end].decode("latin-1")
-            if end < 0 or not (value.isascii() and value.isprintable()):
+            value = _VALUE(data, at + len(text))
+            if value is None:
                 return 0
-            headers[name], at = value.strip(), end
+            headers[name], at = value[0].decode().strip(), value.end()
         if not at or not data.startswith(self._end, at):
             return 0
         self.reply.headers = headers

@@ -82,6 +82,8 @@ REPLY_TRANSITIONS: dict[ReplyState, dict[ReplyEvent, ReplyState]] = {
     SPOILED: {FAULT: SPOILED},
 }
 
+_ENDS = REPLY_TRANSITIONS[HEADERS]
+
 
 class ReplyReader:
     """``headers`` are those of the current answer, ``body`` its body once it is ``complete``. A ``streamed``
@@ -123,9 +125,7 @@ class ReplyReader:
         self._interim = self._taken = 0
         self._bodiless = self._streamed = False
 
-    def begin(
-        self, *, bodiless: bool = False, streamed: bool = False, arriving: Arriving | None = None
-    ) -> None:
+    def begin(self, bodiless: bool = False, streamed: bool = False, arriving: Arriving | None = None) -> None:
         """A request goes out; ``bodiless``: its answer has no body, as to HEAD (RFC 9112, 6.3)."""
         self.state = REPLY_TRANSITIONS[self.state][REQUEST]
         self._arriving = arriving
@@ -191,25 +191,29 @@ class ReplyReader:
 
     def _read_repeated(self, data: bytes) -> bool:
         """As :meth:`_read_headers`, of an answer whose headers may be those of the one before."""
-        headers, at = self._known, len(self._known.raw)
-        if not data.startswith(headers.raw):
-            if self._repeated is None:
-                self._repeated = RepeatedReply(headers, self._changing)
-            at = self._repeated.read(data)
-            if not at:
-                return self._read_headers(data)
-            headers = self._repeated.reply
+        headers, repeated, at = self._known, self._repeated, 0
+        if repeated is None:
+            if data.startswith(headers.raw):
+                at = len(headers.raw)
+            else:
+                self._repeated = repeated = RepeatedReply(headers, self._changing)
+        if repeated is not None:
+            at, headers = repeated.read(data), repeated.reply
+        if not at:
+            return self._read_headers(data)
         length = 0 if self._bodiless else headers.length
         end = at + length
         if self._streamed or length < 0 or end > len(data):
             return self._begin_body(headers, data, at)
         # _begin_body and body_in, inlined
-        if length > COPIED_BYTES and type(data) is bytes:
+        if type(data) is not bytes:
+            self.body = bytes(data[at:end])
+        elif length > COPIED_BYTES:
             self.body = memoryview(data)[at:end]
         else:
-            self.body = bytes(data[at:end])
+            self.body = data[at:end]
         self.headers, self.complete = headers, True
-        self.state = REPLY_TRANSITIONS[self.state][COMPLETE if headers.keep_alive else LAST]
+        self.state = _ENDS[COMPLETE if headers.keep_alive else LAST]
         return end < len(data)
 
     def _read_headers(self, data: bytes | bytearray) -> bool:

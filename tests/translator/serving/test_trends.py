@@ -86,6 +86,17 @@ def test_how_latencies_are_spread(trends: Trends) -> None:
     assert told[0.9999] == pytest.approx(1_000, abs=1)
 
 
+def test_many_requests_of_one_second(trends: Trends) -> None:
+    for number in range(10_000):
+        trends.count((10_000 - number) * 1_000, number % 4 == 0)
+    found = trends.metrics()
+    assert found.trends["requests_per_second"][-1] == 10_000
+    assert found.trends["failed_percent"][-1] == 25
+    assert found.trends["latency_mean_ms"][-1] == pytest.approx(5.0005, abs=1e-3)
+    assert found.trends["latency_max_ms"][-1] == 10
+    assert found.latencies_ms[0.9999] == pytest.approx(4.096, abs=1e-3), "of the latest ones"
+
+
 def test_what_the_process_takes(trends: Trends, clock: Clock) -> None:
     clock.now += 1
     told = trends.metrics().trends
