@@ -113,7 +113,8 @@ class Member:
     async def idle(self) -> None:
         """Wait until no request is left; none may begin meanwhile."""
         if self.running:
-            self._idle = asyncio.Event()
+            if self._idle is None or self._idle.is_set():
+                self._idle = asyncio.Event()
             await self._idle.wait()
 
     def answered(self) -> None:

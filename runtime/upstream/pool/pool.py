@@ -205,12 +205,14 @@ class Pool:
         return self.members
 
     async def idle(self, hurry: asyncio.Future[None]) -> None:
-        """Wait until no server has had a request for a while; once ``hurry`` is done, only until none has
-        one."""
+        """Wait until no server, also of those that were removed, has had a request for a while; once
+        ``hurry`` is done, only until none has one."""
         begun = -1
         while begun != (begun := sum([member.requests for member in self.members])):
             for member in self.members:
                 await member.idle()
+            if self._leaving:
+                await asyncio.wait(tuple(self._leaving))
             await asyncio.wait((hurry,), timeout=QUIET_SECS)
 
     async def close(self) -> None:

@@ -678,6 +678,32 @@ async def test_a_server_that_goes_finishes_what_it_has() -> None:
     await target.close()
 
 
+async def test_an_upstream_leaves_after_the_requests_of_a_server_that_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool_module, "QUIET_SECS", 0.01)
+    looked = Looked("10.0.0.1", "10.0.0.2")
+    target = looked.upstream()
+    await ask(target)
+    going = looked.made[1][1]
+    going.hold = asyncio.Event()
+    while not going.executed:
+        waiting = asyncio.ensure_future(ask(target))
+        await asyncio.sleep(0)
+    early = asyncio.create_task(target.leave(asyncio.get_running_loop().create_future()))
+    looked.addresses = ("10.0.0.2", "10.0.0.3")
+    await until(lambda: len(looked.made) == 4)
+    late = asyncio.create_task(target.leave(asyncio.get_running_loop().create_future()))
+    await asyncio.sleep(0.1)
+    assert not (going.closed or early.done() or late.done())
+    going.hold.set()
+    assert await waiting == b"fine"
+    async with asyncio.timeout(10):
+        await early
+        await late
+    assert going.closed
+
+
 async def test_what_cannot_be_looked_up_stays_as_it_was() -> None:
     looked = Looked("10.0.0.1", "10.0.0.2")
     target = looked.upstream()
