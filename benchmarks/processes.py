@@ -17,6 +17,9 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parent.parent
+PYTHON: Sequence[str] = (sys.executable,)
+"""What starts a process, in ``ROOT``."""
+
 _START_SECS = 60.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -235,7 +238,7 @@ def _exchange(process: subprocess.Popen[str], line: str) -> dict[str, Any]:
 def _process(*arguments: str, **pipes: Any) -> Iterator[subprocess.Popen[str]]:
     pipes = {"stdout": subprocess.DEVNULL, **pipes}
     with subprocess.Popen(
-        [sys.executable, *arguments], cwd=ROOT, text=True, start_new_session=True, **pipes
+        [*PYTHON, *arguments], cwd=ROOT, text=True, start_new_session=True, **pipes
     ) as process:
         try:
             yield process
