@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from interlingua.runtime.upstream.fast_path import UpstreamFastPath
-from tests.spies import results_of
+from tests.translator.serving import spied_paths
 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each message on a fast path, whether it was sent there."""
-    return results_of(monkeypatch, UpstreamFastPath, "begin")
+    """For each message that was offered to a fast path, whether it was sent there."""
+    return spied_paths.record(monkeypatch, spied_paths.FAST, lambda _, call: call is not None)

@@ -11,6 +11,8 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -26,13 +28,13 @@ from interlingua.translator.access.authentication import Authenticator
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
-from interlingua.translator.serving.fast_path import HandlerFastCall, HandlerFastPath
 from interlingua.translator.serving.handler import TransportPipeline
 from interlingua.translator.serving.pipeline import Pipeline
 from interlingua.translator.serving.router import Router
 from interlingua.translator.serving.routing.conditions import Conditions
 from interlingua.translator.serving.routing.route import Route
 from interlingua.translator.serving.routing.split import Split
+from tests.translator.serving import spied_paths
 from tests.waiting import until
 
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
@@ -310,14 +312,17 @@ async def test_a_caller_disconnects(reset: bool, sent: list[bool], monkeypatch: 
 
 async def test_an_answer_after_its_caller_is_gone(sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """The reply may come before the task that cancels its call has begun."""
-    abandon = HandlerFastCall.abandon
 
-    def raced(call: HandlerFastCall, request: Any) -> None:
-        abandon(call, request)
+    def abandon(call: Any, request: Any) -> None:
+        call.abandon(request)
         headers = {"inference-header-content-length": str(len(ANSWER))}
         call.set_result(HttpReply(200, headers, ANSWER + bytes(4)))
 
-    monkeypatch.setattr(HandlerFastCall, "abandon", raced)
+    def raced(path: Any, *arguments: Any) -> Any:
+        call = path.begin(*arguments)
+        return call and SimpleNamespace(abandon=partial(abandon, call))
+
+    spied_paths.replace(monkeypatch, spied_paths.FAST, raced)
     async with bridge(Standin([USUAL] * WARM + [hang])) as here:
         await here.warm()
         here.writer.write(request(7))
@@ -526,25 +531,19 @@ async def test_routes(model: str, sent: list[bool], monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("what", ["default_model", "id"])
-async def test_another_configuration(what: str, sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_configuration(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reload changes what requests without a model name get, and the id in answers."""
-    found: list[HandlerFastPath] = []
-    begin = HandlerFastPath.begin
-
-    def noting(path: HandlerFastPath, *arguments: Any) -> Any:
-        found.append(path)
-        return begin(path, *arguments)
-
-    monkeypatch.setattr(HandlerFastPath, "begin", noting)
+    found = spied_paths.record(monkeypatch, spied_paths.FAST, lambda path, call: (path, call is not None))
     async with bridge(Standin()) as here:
         await here.warm()
-        service, processor = here.assembly.service, found[-1]._processor
-        found[-1]._default, processor.default_model = True, "m"
+        (path, _), service = found[-1], here.assembly.service
+        processor = path._processor
+        path._default, processor.default_model = True, "m"
         for expected in (True, False):
             service.router = Router(service.router.models)
-            before = sent.count(True)
+            found.clear()
             assert (await here.ask(request(7)))[0] == b"HTTP/1.1 200 OK"
-            assert (sent.count(True) > before) == expected
+            assert found == [(path, expected)]
             setattr(processor if what == "default_model" else service, what, "other")
 
 

@@ -4,12 +4,13 @@ once, and no server keeps one."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from interlingua.protocols.transport.grpc.unary_call import UnaryCall
-from interlingua.protocols.transport.http.connection import HttpConnection
+from tests.translator.serving import spied_paths
 from tests.translator.serving import test_fast_path as over_http
 from tests.translator.serving import test_fast_path_grpc as over_grpc
 from tests.waiting import until
@@ -26,18 +27,25 @@ async def _settled(here: Any, count: int) -> None:
     assert here.counts["server"][1] == 0
 
 
+def _race(monkeypatch: pytest.MonkeyPatch, end: Callable[[Any], object]) -> None:
+    """``end`` every request of a caller as it falls back."""
+
+    def begin(path: Any, message: Any, context: Any, caller: Any) -> Any:
+        def fall_back() -> None:
+            caller.fall_back()
+            end(caller)
+
+        return path.begin(message, context, SimpleNamespace(answered=caller.answered, fall_back=fall_back))
+
+    spied_paths.replace(monkeypatch, spied_paths.FAST, begin)
+
+
 async def test_a_call_that_is_reset_as_it_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    fall_back = UnaryCall.fall_back
-
-    def raced(call: UnaryCall) -> None:
-        fall_back(call)
-        call.connection.cancel(call)
-
+    _race(monkeypatch, lambda call: call.connection.cancel(call))
     async with over_grpc.bridge(
         over_grpc.Standin([None] * over_grpc.WARM + [over_grpc.UNUSUAL["unavailable"]])
     ) as here:
         await here.warm()
-        monkeypatch.setattr(UnaryCall, "fall_back", raced)
         asked = asyncio.ensure_future(here.ask(over_grpc.request(7)))
         await _settled(here, over_grpc.WARM + 1)
         asked.cancel()
@@ -55,15 +63,9 @@ ACTS = {
 async def test_a_connection_that_is_lost_as_its_request_falls_back(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fall_back = HttpConnection.fall_back
-
-    def raced(connection: HttpConnection) -> None:
-        fall_back(connection)
-        connection.connection_lost(None)
-
+    _race(monkeypatch, lambda connection: connection.connection_lost(None))
     there = over_http.Standin([over_http.USUAL] * over_http.WARM + [ACTS[what]])
     async with over_http.bridge(there) as here:
         await here.warm()
-        monkeypatch.setattr(HttpConnection, "fall_back", raced)
         here.writer.write(over_http.request(7))
         await _settled(here, over_http.WARM + 1)

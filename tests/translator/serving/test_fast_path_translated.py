@@ -38,6 +38,7 @@ from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
 from interlingua.translator.serving.handler import TransportPipeline
 from interlingua.translator.serving.pipeline import Pipeline
+from tests.translator.serving import spied_paths
 from tests.translator.serving import test_fast_path as passed
 from tests.translator.serving.test_fast_path import UNUSUAL, USUAL, WARM, Standin, doing, hang, reply
 from tests.waiting import until
@@ -419,15 +420,7 @@ async def test_answers_to_head_have_no_body(sent: list[bool], monkeypatch: pytes
 @pytest.fixture
 def paths(monkeypatch: pytest.MonkeyPatch) -> list[UpstreamFastPath]:
     """The path of each message that was offered to one."""
-    found: list[UpstreamFastPath] = []
-    begin = UpstreamFastPath.begin
-
-    def spied(path: UpstreamFastPath, *arguments: Any) -> bool:
-        found.append(path)
-        return begin(path, *arguments)
-
-    monkeypatch.setattr(UpstreamFastPath, "begin", spied)
-    return found
+    return spied_paths.record(monkeypatch, spied_paths.FAST, lambda path, _: path.upstream)
 
 
 async def test_no_time_is_left_to_learn(sent: list[bool]) -> None:

@@ -24,9 +24,10 @@ from interlingua.schemas import Context, ErrorCode, InferenceError, Operation
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
 from interlingua.translator.serving.handler_http import HttpPipeline
-from interlingua.translator.serving.inline_path import HandlerInlinePath, UnfinishedCall
+from interlingua.translator.serving.inline_path import UnfinishedCall
 from interlingua.translator.serving.pipeline import Pipeline
-from tests.spies import failing, results_of
+from tests.spies import failing
+from tests.translator.serving import spied_paths
 
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
 LISTENER = {"listen": "127.0.0.1:0", "transport": "http", "dialects": ["tfserving"]}
@@ -133,7 +134,7 @@ async def daemon(**listener: Any) -> AsyncIterator[Daemon]:
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the inline path has answered each request that it was offered."""
-    return results_of(monkeypatch, HandlerInlinePath, "answer")
+    return spied_paths.record(monkeypatch, spied_paths.INLINE, lambda _, answer: answer)
 
 
 async def compared(

@@ -27,6 +27,7 @@ from interlingua.schemas import (
 from interlingua.translator.serving.handler_http import HttpPipeline
 from interlingua.translator.serving.inline_path import HandlerInlinePath, UnfinishedCall
 from tests.spies import failing
+from tests.translator.serving import spied_paths
 from tests.translator.serving.test_inline_path import Daemon, daemon, inline
 
 __all__ = ["inline"]
@@ -182,15 +183,7 @@ async def test_another_id_of_the_server(inline: list[Any], monkeypatch: pytest.M
 @pytest.fixture
 def paths(monkeypatch: pytest.MonkeyPatch) -> list[HandlerInlinePath]:
     """The path of each request that was offered to one."""
-    found: list[HandlerInlinePath] = []
-    answer = HandlerInlinePath.answer
-
-    def spied(path: HandlerInlinePath, *arguments: Any) -> Any:
-        found.append(path)
-        return answer(path, *arguments)
-
-    monkeypatch.setattr(HandlerInlinePath, "answer", spied)
-    return found
+    return spied_paths.record(monkeypatch, spied_paths.INLINE, lambda path, _: path)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -36,9 +36,10 @@ from interlingua.schemas.trtis import MESSAGES as TRTIS_MESSAGES
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
 from interlingua.translator.serving.handler import TransportPipeline
-from interlingua.translator.serving.inline_path import HandlerInlinePath, UnfinishedCall
+from interlingua.translator.serving.inline_path import UnfinishedCall
 from interlingua.translator.serving.pipeline import Pipeline
 from tests.spies import failing
+from tests.translator.serving import spied_paths
 
 OIP = "/inference.GRPCInferenceService/ModelInfer"
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
@@ -135,15 +136,7 @@ async def daemon(dialect: str, **listener: Any) -> AsyncIterator[Daemon]:
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the inline path has answered each call that it was offered."""
-    found: list[Any] = []
-    answer = HandlerInlinePath.answer
-
-    def spied(*arguments: Any) -> Any:
-        found.append(answer(*arguments))
-        return found[-1]
-
-    monkeypatch.setattr(HandlerInlinePath, "answer", spied)
-    return found
+    return spied_paths.record(monkeypatch, spied_paths.INLINE, lambda _, answer: answer)
 
 
 async def compared(
@@ -337,7 +330,7 @@ async def test_a_call_that_is_over(how: str, inline: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("dialect", INLINE)
-async def test_a_path_keeps_no_message(dialect: str, inline: list[Any]) -> None:
+async def test_a_path_keeps_no_message(dialect: str) -> None:
     async with daemon(dialect) as here:
         method, body = message(dialect, 1.5, 2.5)
         handler: Any = here.pipeline.handlers["grpc"]
