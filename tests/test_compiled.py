@@ -19,6 +19,10 @@ OPTIONS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["interlin
 MODULES: list[str] = OPTIONS["modules"]
 
 
+C_KEYWORDS = frozenset({"asm", "const", "inline", "restrict", "signed", "thread", "typeof", "volatile"})
+"""After two underscores these are names of the compiler, and mypyc puts one before each attribute."""
+
+
 def _waits_after_errors(statement: ast.Try) -> bool:
     """See ``protocols.transport.closing``."""
     after = statement.finalbody + [line for handler in statement.handlers for line in handler.body]
@@ -49,6 +53,23 @@ def _in_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
                 yield f"one name for errors of two types in {node.name}"
 
 
+def _assigned(node: ast.AST) -> Iterator[str]:
+    """The names that expressions in ``node`` assign to."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.NamedExpr):
+            yield each.target.id
+
+
+def _in_expression(node: ast.expr | ast.Slice) -> Iterator[str]:
+    """A name before an expression that assigns to it has the new value."""
+    if isinstance(node, ast.BoolOp | ast.IfExp | ast.NamedExpr):
+        return
+    parts = list(ast.iter_child_nodes(node))
+    for number, part in enumerate(parts):
+        if isinstance(part, ast.Name) and any(part.id in _assigned(later) for later in parts[number + 1 :]):
+            yield f"{part.id} before it is assigned in {ast.unparse(node)}"
+
+
 def _in_class(node: ast.ClassDef) -> Iterator[str]:
     bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
     if len([base for base in bases if base not in ("Protocol", "Generic")]) > 1:
@@ -59,6 +80,11 @@ def _in_class(node: ast.ClassDef) -> Iterator[str]:
     for each in node.body:
         if isinstance(each, ast.Assign) and isinstance(each.value, ast.Name) and each.value.id in methods:
             yield f"second name of {node.name}.{each.value.id}"
+        if "NamedTuple" in bases and isinstance(each, ast.AnnAssign) and "memoryview" in ast.unparse(each):
+            yield f"memoryview in the named tuple {node.name}"
+    for part in ast.walk(node):
+        if isinstance(part, ast.Attribute) and part.attr[:1] == "_" and part.attr[1:] in C_KEYWORDS:
+            yield f"attribute {part.attr}, which is C"
 
 
 def unable(source: str) -> list[str]:
@@ -69,6 +95,8 @@ def unable(source: str) -> list[str]:
             found += _in_function(node)
         elif isinstance(node, ast.ClassDef):
             found += _in_class(node)
+        elif isinstance(node, ast.expr | ast.Slice):
+            found += _in_expression(node)
     return found
 
 
@@ -112,15 +140,25 @@ class C(A, B[int]):
     async def four(self):
         async with self:
             pass
+
+    def five(self, data, start):
+        self._inline = start and (start := 1)
+        return data[start : (start := start + 4)]
+
+class D(NamedTuple):
+    data: memoryview
 """
     assert unable(source) == [
         "class C with several bases",
         "class C, whose instances are checked by their members",
         "second name of C.one",
+        "attribute _inline, which is C",
+        "memoryview in the named tuple D",
         "async generator each",
         "one name for errors of two types in two",
         "await after an error in three",
         "await after an error in four",
+        "start before it is assigned in start:(start := (start + 4))",
     ]
 
 

@@ -207,13 +207,20 @@ class Pool:
     async def idle(self, hurry: asyncio.Future[None]) -> None:
         """Wait until no server, also of those that were removed, has had a request for a while; once
         ``hurry`` is done, only until none has one."""
-        begun = -1
-        while begun != (begun := sum([member.requests for member in self.members])):
+        while True:
+            begun = self._begun
             for member in self.members:
                 await member.idle()
             if self._leaving:
                 await asyncio.wait(tuple(self._leaving))
             await asyncio.wait((hurry,), timeout=QUIET_SECS)
+            if self._begun == begun:
+                return
+
+    @property
+    def _begun(self) -> int:
+        """How many requests its servers have had."""
+        return sum([member.requests for member in self.members])
 
     async def close(self) -> None:
         if self.discovery is not None:
