@@ -10,8 +10,10 @@ PERF_ANALYZER ?= .venv-perf
 WORKERS ?= 4
 # what `make test-compiled` runs: the tests of transports, codecs and the fast path
 COMPILED_TESTS ?= tests/test_compiled.py tests/protocols/transport/h2 tests/protocols/transport/grpc \
-	tests/protocols/transport/http tests/protocols/transport/http1 tests/protocols/transport/test_writes.py \
-	tests/protocols/test_protobuf_wire.py tests/protocols/oip tests/translator/serving tests/runtime/upstream
+	tests/protocols/transport/http tests/protocols/transport/http1 tests/protocols/transport/brpc \
+	tests/protocols/transport/test_writes.py tests/protocols/transport/test_turns.py \
+	tests/protocols/transport/test_load.py tests/protocols/test_protobuf_wire.py tests/protocols/oip \
+	tests/translator/serving tests/runtime/upstream tests/runtime/models/test_statistics.py
 BIN := $(VENV)/bin
 # the daemons and commands that tests start would compile every module again
 unexport PYTHONDONTWRITEBYTECODE

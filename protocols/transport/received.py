@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
+from interlingua.protocols.transport.compiling import mypyc_attr
 from interlingua.protocols.transport.memory import Allocate
 from interlingua.protocols.transport.turns import RECEIVE_BYTES, Turn
 from interlingua.protocols.wire import Buffer
@@ -23,6 +23,7 @@ _RESERVED_BYTES = 64 << 20
 """How much a ``ReceiveBuffer`` reserves at once."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SharedReceiver(asyncio.BufferedProtocol):
     """Calls :meth:`data_received` with what arrives in ``space``. An event loop receives for one connection
     at a time, so that others may use the same space. ``direct``: where the next bytes belong instead, which
@@ -35,9 +36,9 @@ class SharedReceiver(asyncio.BufferedProtocol):
         self._space = space
         self._room = space[:_COPIED_BYTES]
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         """See ``asyncio.BufferedProtocol``."""
-        return cast("bytearray", self._room if self.direct is None else self.direct[:RECEIVE_BYTES])
+        return self._room if self.direct is None else self.direct[:RECEIVE_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         """See ``asyncio.BufferedProtocol``."""
