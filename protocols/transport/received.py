@@ -18,6 +18,9 @@ _COPIED_BYTES = 1 << 14
 after more than it handles in one turn, and twice as much whenever that was not enough: so a flood of small
 messages has it handle and hold little, and the kernel holds the rest."""
 
+_BETWEEN_BYTES = 1 << 16
+"""How much it receives at once after it has filled ``direct``: most of the next frame may have its own place
+too, and would be copied."""
 
 _RESERVED_BYTES = 64 << 20
 """How much a ``ReceiveBuffer`` reserves at once."""
@@ -42,8 +45,11 @@ class SharedReceiver(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """See ``asyncio.BufferedProtocol``."""
-        if self.direct is not None:
+        direct = self.direct
+        if direct is not None:
             self.direct_received(nbytes)
+            if nbytes == len(direct):
+                self._room = self._space[:_BETWEEN_BYTES]
         elif nbytes < _COPIED_BYTES:
             self.data_received(bytes(self._space[:nbytes]))
             return

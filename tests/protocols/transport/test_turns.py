@@ -214,6 +214,10 @@ class Receiver(SharedReceiver):
 
     flooded = False
 
+    def direct_received(self, count: int) -> None:
+        assert self.direct is not None
+        self.direct = self.direct[count:] or None
+
     def data_received(self, data: object) -> None:
         if self.flooded:
             self.end_turn()
@@ -232,6 +236,24 @@ async def test_a_connection_receives_more_after_a_full_buffer_and_little_after_a
     for _ in range(3):
         receiver.buffer_updated(len(receiver.get_buffer(-1)))
         assert len(receiver.get_buffer(-1)) == sizes[0]
+
+
+async def test_little_is_copied_between_bytes_that_arrive_in_their_place() -> None:
+    receiver = Receiver(shared_space())
+    receiver.turn = Owner(1, []).turn
+
+    def receive() -> int:
+        count = len(receiver.get_buffer(-1))
+        receiver.buffer_updated(count)
+        return count
+
+    while receive() < RECEIVE_BYTES:
+        pass
+    for _ in range(3):
+        receiver.direct = memoryview(bytearray(RECEIVE_BYTES + 100_000))
+        assert (receive(), receive()) == (RECEIVE_BYTES, 100_000)
+        assert receive() <= 1 << 16
+    assert receive() > 1 << 16
 
 
 @pytest.mark.usefixtures("engine")
