@@ -105,6 +105,10 @@ class ReceiveBuffer:
             taken += count
         return taken
 
+    def here(self) -> memoryview:
+        """The bytes that have arrived."""
+        return self._buffer[: self.filled]
+
     def whole(self) -> memoryview:
         """The complete message."""
         return self._buffer.toreadonly()

@@ -114,7 +114,7 @@ class BrpcFrameReader:
         self._skims = skims
         self._held = _NOTHING
         self._large: ReceiveBuffer | None = None
-        self._skip = 0
+        self._skip = self._skipped = 0  # bytes of a frame that are and were thrown away
         self._credential = ""
         self.fed = 0
         """How many bytes have arrived."""
@@ -130,8 +130,15 @@ class BrpcFrameReader:
         return 0 if self._large is None else self._large.filled
 
     @property
+    def arriving(self) -> bool:
+        """Whether part of a large frame is here, or thrown away."""
+        return self._large is not None or self._skip > 0
+
+    @property
     def arrived(self) -> int:
-        """How many bytes of the next frame, or frames, are here."""
+        """How many bytes of the next frame, or frames, have arrived."""
+        if self._skip:
+            return self._skipped
         return len(self._held) if self._large is None else self._large.filled
 
     @property
@@ -153,6 +160,7 @@ class BrpcFrameReader:
         if self._skip:
             skipped = min(self._skip, len(piece))
             self._skip -= skipped
+            self._skipped += skipped
             piece = piece[skipped:]
         elif self._large is not None:
             piece = piece[self._large.take(piece) :]
@@ -162,6 +170,25 @@ class BrpcFrameReader:
         """Copy what is held of data that will change."""
         if not self._held.readonly:
             self._held = memoryview(bytes(self._held))
+
+    def skip(self) -> Frame | None:
+        """Throw away the large frame that is arriving, and the rest of it as it comes. Returns the frame,
+        without a payload; None if its meta has not arrived, so that nothing is thrown away, or is larger
+        than its body. Raises ``FrameError``."""
+        large = self._large
+        if large is None:
+            return None
+        here = large.here()
+        _, size, meta_size = _HEADER.unpack_from(here)
+        if meta_size <= size and large.filled < _HEADER.size + meta_size:
+            return None
+        self._large, self._skip, self._skipped = None, large.missing, large.filled
+        if meta_size > size:
+            return None
+        meta = read_meta(bytes(here[_HEADER.size : _HEADER.size + meta_size]))
+        if meta.credential or self._credential:
+            self._authorize(meta)
+        return Frame(meta, None, size)
 
     def discard(self) -> None:
         """Forget what is held."""
@@ -223,7 +250,7 @@ class BrpcFrameReader:
         rest = size - meta_size
         held = min(rest, len(self._held))
         self._held = self._held[held:]
-        self._skip = rest - held
+        self._skip, self._skipped = rest - held, held
         return Frame(meta, None, size)
 
     def _take(self, size: int) -> memoryview:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from interlingua.protocols.brpc_status import ERROR_CODES, BrpcStatus, disguised
+from interlingua.protocols.transport.brpc.frame import Meta
 from interlingua.protocols.transport.load import RefusedRequest
-from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
+from interlingua.protocols.wire import BrpcAnswer
 from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.schemas.bounded_text import shortened
 
@@ -42,11 +43,11 @@ def too_long(answer: BrpcAnswer, limit: int) -> BrpcAnswer:
     return BrpcAnswer(code=BrpcStatus.ERESPONSE, text=text)
 
 
-def recorded(request: BrpcRequest, answer: BrpcAnswer) -> RefusedRequest:
-    """The record of ``request``, which ``answer`` refuses."""
+def recorded(meta: Meta, peer: str, size: int, answer: BrpcAnswer) -> RefusedRequest:
+    """The record of a call by ``peer``, with ``size`` bytes, which ``answer`` refuses."""
     error = InferenceError(ERROR_CODES.get(answer.code, ErrorCode.INTERNAL), answer.text)
-    name = f"{request.service}/{request.method}"
-    return RefusedRequest("brpc", name, request.context.peer, answer.code, error, request.size)
+    name = f"{meta.service or ''}/{meta.method}"
+    return RefusedRequest("brpc", name, peer, answer.code, error, size)
 
 
 def sender(transport: asyncio.BaseTransport) -> str:

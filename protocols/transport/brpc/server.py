@@ -24,6 +24,7 @@ from interlingua.protocols.transport.brpc.frame import (
     BrpcFrameReader,
     Frame,
     FrameError,
+    Meta,
     write_answer,
     write_error,
 )
@@ -294,6 +295,7 @@ class _Connection(SharedReceiver):
                 self._begun += 1
                 if self._begun == TURN_REQUESTS:
                     self.end_turn()
+            self._hold()
             space = self._frames.space
         except (FrameError, MemoryError) as fault:
             facts = {"address": str(self._server.address), "peer": self._peer, "reason": str(fault)}
@@ -303,16 +305,24 @@ class _Connection(SharedReceiver):
             _log.debug(words, extra={"facts": facts})
             self._close()  # a frame that is not complete has no number to answer with
             return
-        filled = self._frames.filled
-        if self._held.grow(self._backlog.size - self._reserved + filled) is not None and filled > SMALL_BYTES:
-            self._close()
-            return
-        if filled and not self._since:
-            self._since = time.monotonic_ns()
         self.direct = space
         self.turn.read(accepts)
         if self._draining:
             self._close_if_over()
+
+    def _hold(self) -> None:
+        """Count the bytes that are here. Where they are too many, refuse the call that is arriving, and throw
+        its bytes away: other calls of the connection go on. Raises ``FrameError``."""
+        frames, others = self._frames, self._backlog.size - self._reserved
+        filled = frames.filled
+        if filled and not self._since:
+            self._since = time.monotonic_ns()
+        excess = self._held.grow(others + filled)
+        if excess is None or filled <= SMALL_BYTES or (frame := frames.skip()) is None:
+            return
+        self._held.grow(others)
+        self._since = 0
+        self._refuse(frame.meta, frame.size, refusals.overloaded(excess.message))
 
     def _begin(self, frame: Frame) -> None:
         meta, payload = frame.meta, frame.payload
@@ -326,8 +336,7 @@ class _Connection(SharedReceiver):
             request, meta, server.max_request_bytes, server.limits
         )
         if refusal is not None:
-            server.connections.load.record(refusals.recorded(request, refusal))
-            self._fail(meta.correlation_id, refusal)
+            self._refuse(meta, request.size, refusal)
             return
         found = self._inline.answer(request) if compression == "none" else None
         if type(found) is BrpcAnswer:
@@ -417,12 +426,16 @@ class _Connection(SharedReceiver):
         self._idle.received_at = self._loop.time()
         self._advance()
 
+    def _refuse(self, meta: Meta, size: int, answer: BrpcAnswer) -> None:
+        self._server.connections.load.record(refusals.recorded(meta, self._peer, size, answer))
+        self._fail(meta.correlation_id, answer)
+
     def _fail(self, correlation_id: int, answer: BrpcAnswer) -> None:
         text = f"[{refusals.sender(self._transport)}][E{answer.code}]{answer.text}"
         self._batch.write(*write_error(correlation_id, answer.code, text, answer.headers))
 
     def _close_if_over(self) -> None:
-        if not (self._running or self._frames.filled):
+        if not (self._running or self._frames.arriving):
             self._close()
 
     def _close(self) -> None:

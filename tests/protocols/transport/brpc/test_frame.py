@@ -211,6 +211,43 @@ def test_what_is_too_large_is_skimmed_where_that_is_wanted() -> None:
         assert (second.meta.correlation_id, second.payload) == (6, b"small")
 
 
+def test_a_large_frame_is_thrown_away_while_it_arrives() -> None:
+    large, small = request_frame("Predict", bytes(50_000)), request_frame("Predict", b"small")
+    reader = BrpcFrameReader()
+    reader.feed(large[:20])  # without its meta
+    assert reader.next() is None and reader.arriving and reader.skip() is None
+    reader.feed(large[20:30_000])
+    assert reader.next() is None and reader.filled == 30_000
+    thrown = reader.skip()
+    assert thrown is not None
+    assert (thrown.meta.method, thrown.payload, thrown.length) == ("Predict", None, len(large))
+    assert (reader.filled, reader.arrived, reader.space) == (0, 30_000, None)
+    reader.feed(large[30_000:40_000])
+    assert reader.next() is None and (reader.arriving, reader.arrived) == (True, 40_000)
+    reader.feed(large[40_000:] + small)
+    found = reader.next()
+    assert found is not None and found.payload == b"small"
+    assert (reader.arriving, reader.arrived, reader.next()) == (False, 0, None)
+
+
+def test_a_frame_that_is_thrown_away_has_its_meta() -> None:
+    meta_size = 30_000
+    head = b"PRPC" + (50_000).to_bytes(4, "big") + meta_size.to_bytes(4, "big")
+    reader = BrpcFrameReader()
+    reader.feed(head + bytes(20_000))
+    assert reader.next() is None and reader.skip() is None and reader.filled == 20_012
+
+
+def test_a_frame_that_is_thrown_away_leaves_its_credential() -> None:
+    large = request_frame("Predict", bytes(50_000), extra=credential("secret"))
+    reader = BrpcFrameReader()
+    reader.feed(large[:-1])
+    assert reader.next() is None and reader.skip() is not None
+    reader.feed(large[-1:] + request_frame("Predict", b"small"))
+    found = reader.next()
+    assert found is not None and found.meta.headers["authorization"] == "Bearer secret"
+
+
 def test_a_skimmed_meta_has_a_limit() -> None:
     size = 1 << 20
     head = b"PRPC" + size.to_bytes(4, "big") * 2
