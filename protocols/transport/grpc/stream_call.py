@@ -54,6 +54,10 @@ class StreamCall(GrpcCall):
             self._run(GrpcRequest(headers.method, b"", headers.metadata, self.begun_context()))
         )
 
+    def count_arrived(self) -> None:
+        """See ``Stream``."""
+        self._hold(self.sink.filled + self._held)
+
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """See ``Stream``."""
         if self._fault is not None:

@@ -83,6 +83,10 @@ class UnaryCall(GrpcCall):
         if self._task is not None:
             self._host.loop.call_soon(self._task.cancel)
 
+    def count_arrived(self) -> None:
+        """See ``Stream``."""
+        self._hold(self.sink.filled)
+
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """See ``Stream``."""
         if self._task is not None or self._over or self._fast:

@@ -31,6 +31,9 @@ _NOT_HTTP2 = (
 )
 """The answer to a client without the HTTP/2 preface, which probably speaks HTTP/1."""
 
+_UNCOUNTED_BYTES = 1 << 20
+"""How many bytes reach their sinks until the streams count them: each time takes as long as a few frames."""
+
 H = TypeVar("H")
 
 
@@ -56,6 +59,7 @@ class ServerConnection(H2Connection[H, Stream]):
         self._credit = WindowCredit(options.connection_window, self.grant)
         self._headers.limit(options.max_header_list)
         self._accept = accept
+        self._uncounted = 0
         self.reset_at_work = 0
         """How many streams the peer has reset whose work goes on; the streams count themselves."""
         self._refuse_after = MAX_STREAM_ID
@@ -71,6 +75,16 @@ class ServerConnection(H2Connection[H, Stream]):
             self._credit.request(stream)
         else:
             self.replenish(stream)
+
+    def on_placed(self, size: int) -> None:
+        """See ``FrameHandler``."""
+        super().on_placed(size)
+        self._uncounted += size
+        if self._uncounted >= _UNCOUNTED_BYTES:
+            self._uncounted = 0
+            for stream in tuple(self.streams.values()):
+                if stream.sink is not None:
+                    stream.count_arrived()
 
     def grant(self, stream: Stream, loan: int) -> None:
         """Let the peer send as much again as was received, and ``loan`` bytes more."""

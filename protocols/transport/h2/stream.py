@@ -82,6 +82,9 @@ class Stream:
         """How many bytes of the message are here of which a part is missing."""
         return 0 if self.sink is None else int(self.sink.filled)
 
+    def count_arrived(self) -> None:
+        """Count the bytes that have reached the sink without a call."""
+
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """Take ``data[start:stop]``, which may be empty, and changes afterwards unless it is ``bytes``;
         ``ended``: the peer's message is complete."""

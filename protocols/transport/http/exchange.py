@@ -170,6 +170,10 @@ class HttpExchange(Stream):
             self._request.body = body.whole()
             self._begin()
 
+    def count_arrived(self) -> None:
+        """See ``Stream``."""
+        self._holds(self.sink.filled)
+
     @property
     def missing(self) -> int:
         """See ``Stream``."""

@@ -14,10 +14,22 @@ import pytest
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.grpc.library import GrpcioServer
 from interlingua.protocols.transport.grpc.server import GrpcServer
+from interlingua.protocols.transport.h2.options import Http2Options
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.servers import SERVERS, ServerSettings
 from tests.protocols.transport.brpc.test_server import BrpcEcho
 from tests.protocols.transport.framed.test_server import FramedEcho
+from tests.protocols.transport.h2.peer import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    HEADERS,
+    PING,
+    RawH2,
+    block,
+    frame,
+    head,
+)
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho
 from tests.protocols.transport.test_load import Engine
 from tests.standins.brpc_frames import request_frame
@@ -25,6 +37,7 @@ from tests.waiting import until
 
 LARGE, SMALL = bytes(300_000), bytes(1000)
 LIMIT = 400_000
+MIB, FRAME = 1 << 20, bytes(1 << 14)
 TEXT = b"its max_inflight_bytes is 400000"
 
 Message = Callable[[bytes], bytes]
@@ -156,5 +169,38 @@ async def test_over_grpc(kind: type[GrpcServer] | type[GrpcioServer]) -> None:
             echo.release.set()
             assert await first == LARGE
             await until(lambda: not load.body_bytes)
+    finally:
+        await server.stop(0)
+
+
+@pytest.mark.parametrize("method", ["Call", "Stream", ""])
+async def test_frames_that_arrive_whole(method: str) -> None:
+    """Their bytes reach their messages without a call for each frame; gRPC, and HTTP without a ``method``."""
+    load = ListenerLoad(max_bytes=3 * MIB)
+    http2 = Http2Options(stream_window=8 * MIB, connection_window=32 * MIB)
+    settings = ServerSettings(16 * MIB, load=load, http2=http2)
+    handlers = {"http": HttpEcho(), "grpc": GrpcEcho()}
+    server = SERVERS["grpc" if method else "http"](handlers, LOOPBACK, settings)
+    address = await server.start()
+    post = [(":method", "POST"), (":scheme", "http"), (":path", "/echo"), (":authority", "x")]
+    lead = struct.pack(">BI", 0, 4 * MIB) if method else b""
+    sent = 0
+    try:
+        async with RawH2.to(address) as client:
+            for number in (1, 3):
+                begin = head(number, f"/test.Echo/{method}")
+                if not method:
+                    begin = frame(HEADERS, END_HEADERS, number, block(post))
+                await client.send(begin, frame(DATA, 0, number, lead + FRAME[len(lead) :]))
+            while not load.refused and sent < 6 * MIB:
+                # each time, the server receives whole frames alone
+                await client.send(
+                    frame(DATA, 0, 1, FRAME), frame(DATA, 0, 3, FRAME), frame(PING, 0, 0, bytes(8))
+                )
+                await client.until(lambda made: made.kind == PING and made.flags & ACK)
+                sent += 2 * len(FRAME)
+            assert 2.9 * MIB < sent < 4.1 * MIB
+            assert load.refused == {"max_inflight_bytes": 1}
+        await until(lambda: not load.connections and not load.body_bytes)
     finally:
         await server.stop(0)
