@@ -95,9 +95,9 @@ class HttpRequest:
 
 @dataclass(slots=True, init=False)
 class HttpAnswer:
-    """An HTTP answer to write: ``parts`` one after the other, ``size`` bytes together, or an iterator for a
-    stream, whose size is 0. ``dataclasses.replace`` makes an answer with other parts. A body that is still
-    arriving goes on with ``rest``."""
+    """An HTTP answer to write: ``parts`` one after the other, ``size`` bytes together, counted if not given,
+    or an iterator for a stream, whose size is 0. ``dataclasses.replace`` makes one with other parts. A body
+    that is still arriving goes on with ``rest``."""
 
     status: int
     headers: Headers
@@ -113,7 +113,6 @@ class HttpAnswer:
         rest: BodyRest | None = None,
         size: int | None = None,
     ) -> None:
-        """With the ``size``, if that is known."""
         self.status, self.headers, self.parts, self.rest = status, headers, parts, rest
         if size is None:
             size = 0
