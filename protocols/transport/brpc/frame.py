@@ -185,10 +185,8 @@ class BrpcFrameReader:
         self._large, self._skip, self._skipped = None, large.missing, large.filled
         if meta_size > size:
             return None
-        meta = read_meta(bytes(here[_HEADER.size : _HEADER.size + meta_size]))
-        if meta.credential or self._credential:
-            self._authorize(meta)
-        return Frame(meta, None, size)
+        meta = bytes(here[_HEADER.size : _HEADER.size + meta_size])
+        return Frame(self._read_meta(meta), None, size)
 
     def discard(self) -> None:
         """Forget what is held."""
@@ -227,18 +225,18 @@ class BrpcFrameReader:
                 _, size, meta_size = _HEADER.unpack_from(whole)
                 body = whole[_HEADER.size :]
             if meta_size <= size:
-                meta = read_meta(body[:meta_size])
-                if meta.credential or self._credential:
-                    self._authorize(meta)
-                return Frame(meta, body[meta_size:], size)
+                return Frame(self._read_meta(body[:meta_size]), body[meta_size:], size)
         raise FrameError("frame after frame has a meta larger than its body")
 
-    def _authorize(self, meta: Meta) -> None:
-        """Add the credential of the connection to the headers of a request."""
-        self._credential = meta.credential[:_MAX_CREDENTIAL] or self._credential
-        if "authorization" not in meta.headers:
-            bearer = "" if self._credential[:7].lower() == "bearer " else "Bearer "
-            meta.headers = {**meta.headers, "authorization": f"{bearer}{self._credential}"}
+    def _read_meta(self, data: Buffer) -> Meta:
+        """Read a meta; a request gets the credential of the connection. Raises ``FrameError``."""
+        meta = read_meta(data)
+        if meta.credential or self._credential:
+            self._credential = meta.credential[:_MAX_CREDENTIAL] or self._credential
+            if "authorization" not in meta.headers:
+                bearer = "" if self._credential[:7].lower() == "bearer " else "Bearer "
+                meta.headers = {**meta.headers, "authorization": f"{bearer}{self._credential}"}
+        return meta
 
     def _skim(self, size: int, meta_size: int) -> Frame | None:
         """The frame of a body that is too large, as far as it is read."""
@@ -246,7 +244,7 @@ class BrpcFrameReader:
             raise FrameError(f"a frame has a body of {size} bytes, more than the {self._limit} allowed")
         if len(self._held) < _HEADER.size + meta_size:
             return None
-        meta = read_meta(self._take(_HEADER.size + meta_size)[_HEADER.size :])
+        meta = self._read_meta(self._take(_HEADER.size + meta_size)[_HEADER.size :])
         rest = size - meta_size
         held = min(rest, len(self._held))
         self._held = self._held[held:]

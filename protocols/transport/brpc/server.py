@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from functools import partial
 from typing import cast
 
@@ -17,6 +16,7 @@ from interlingua.protocols.content_coding import most_inflated
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.backlog import Backlog
 from interlingua.protocols.transport.brpc import refusals
+from interlingua.protocols.transport.brpc.admission import AdmittedCall, CallAdmission
 from interlingua.protocols.transport.brpc.bounded import BoundedGrpc, BoundedHttp
 from interlingua.protocols.transport.brpc.compression import name_of
 from interlingua.protocols.transport.brpc.first_bytes import protocol_of
@@ -24,7 +24,6 @@ from interlingua.protocols.transport.brpc.frame import (
     BrpcFrameReader,
     Frame,
     FrameError,
-    Meta,
     write_answer,
     write_error,
 )
@@ -38,7 +37,7 @@ from interlingua.protocols.transport.hand_over import hand_over
 from interlingua.protocols.transport.http.engine import Settings
 from interlingua.protocols.transport.http.native import NativeEngine
 from interlingua.protocols.transport.listener import ConnectionSet, Listener, listener_at
-from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad, ListenerLoad
+from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.received import SharedReceiver, shared_space
 from interlingua.protocols.transport.sockets import client_host, half_closes, send_at_once
 from interlingua.protocols.transport.stall import IdleWatch, StallWatch
@@ -178,8 +177,6 @@ class _Connection(SharedReceiver):
         self._inline = InlineCalls(server.handler)
         self.logoff = LogOff(self._frames, self.drain)
         self._begun = 0  # frames in this turn
-        self._reserved = 0  # in the backlog, for what is not decompressed yet
-        self._since = 0  # when a large frame began
 
     # called by the event loop
 
@@ -198,7 +195,9 @@ class _Connection(SharedReceiver):
         self._idle = IdleWatch(
             server.timeouts, self._state, lambda: self._frames.arrived, self._stall.close, IDLE_SECS
         )
-        self._held = BodyLoad(server.connections.load)
+        self._admission = CallAdmission(
+            server, self._frames, self._backlog, self.logoff, self._peer, self._fail
+        )
         server.connections.add(self, transport)
         if server.refuses:
             self.logoff.begin()
@@ -295,7 +294,7 @@ class _Connection(SharedReceiver):
                 self._begun += 1
                 if self._begun == TURN_REQUESTS:
                     self.end_turn()
-            self._hold()
+            self._admission.count_received()
             space = self._frames.space
         except (FrameError, MemoryError) as fault:
             facts = {"address": str(self._server.address), "peer": self._peer, "reason": str(fault)}
@@ -310,103 +309,59 @@ class _Connection(SharedReceiver):
         if self._draining:
             self._close_if_over()
 
-    def _hold(self) -> None:
-        """Count the bytes that are here. Where they are too many, refuse the call that is arriving, and throw
-        its bytes away: other calls of the connection go on. Raises ``FrameError``."""
-        frames, others = self._frames, self._backlog.size - self._reserved
-        filled = frames.filled
-        if filled and not self._since:
-            self._since = time.monotonic_ns()
-        excess = self._held.grow(others + filled)
-        if excess is None or filled <= SMALL_BYTES or (frame := frames.skip()) is None:
-            return
-        self._held.grow(others)
-        self._since = 0
-        self._refuse(frame.meta, frame.size, refusals.overloaded(excess.message))
-
     def _begin(self, frame: Frame) -> None:
-        meta, payload = frame.meta, frame.payload
+        meta, payload, admission = frame.meta, frame.payload, self._admission
         assert payload is not None, "a server skims nothing"  # noqa: S101
         context = context_of(meta, self._peer, self._client_name)
-        context.arrived, self._since = self._since, 0
+        context.arrived, admission.since = admission.since, 0
         compression = name_of(meta.compress_type)
         request = BrpcRequest(meta.service or "", meta.method, payload, context, compression, len(payload))
         server = self._server
-        refusal = self._refusal(request, frame) or unpack(
-            request, meta, server.max_request_bytes, server.limits
-        )
+        most, limits = server.max_request_bytes, server.limits
+        refusal = admission.refusal(request, frame) or unpack(request, meta, most, limits)
         if refusal is not None:
-            self._refuse(meta, request.size, refusal)
+            admission.refuse(meta, request.size, refusal)
             return
         found = self._inline.answer(request) if compression == "none" else None
         if type(found) is BrpcAnswer:
             self._send(meta.correlation_id, found)
             return
-        serve = server.handler.serve if found is None else found.serve
-        size = max(frame.size, len(request.message))
         if meta.compress_type:
-            most = most_inflated(len(request.message), server.max_request_bytes, server.limits)
-            size = max(request.size, most)
-            self._reserved += size - request.size
-        work = self._serve(meta.correlation_id, request, serve, meta.compress_type, size)
+            inflated = most_inflated(len(request.message), most, limits)
+            call = admission.begin(request.size, max(inflated - request.size, 0))
+        else:
+            call = admission.begin(max(frame.size, len(request.message)))
+        serve = server.handler.serve if found is None else found.serve
+        work = self._serve(meta.correlation_id, request, serve, meta.compress_type, call)
         task = self._loop.create_task(work)
         self._running[task] = context
         context.reports_write = True
         server.connections.in_flight.add(task)
-        self._backlog.requests += 1
-        self._backlog.size += size
         if found is not None:  # a task that is cancelled before it begins counts nothing
             task.add_done_callback(lambda _: context.began or found.abandon(request))
-        task.add_done_callback(partial(self._ended, size))
-
-    def _refusal(self, request: BrpcRequest, frame: Frame) -> BrpcAnswer | None:
-        """Why a call is not even looked into."""
-        server, service, method = self._server, request.service, request.method
-        if server.connections.stopping and self.logoff.refuses(frame):
-            return refusals.STOPPING
-        if server.max_concurrency is not None and server.at_work >= server.max_concurrency:
-            return refusals.overloaded(refusals.full(server.max_concurrency))
-        if request.size > SMALL_BYTES:
-            error = self._held.grow(self._backlog.size - self._reserved + request.size)
-            if error is not None:
-                return refusals.overloaded(error.message)
-        if server.handler.offers(service, method):
-            return None
-        return refusals.unknown(service, method, server.handler.knows(service))
-
-    async def _answer(self, request: BrpcRequest, serve: Serve, coding: int, reserved: int) -> BrpcAnswer:
-        """The answer of ``serve`` to the message, which is decompressed in a thread; ``reserved`` bytes of
-        the backlog are for it."""
-        if not coding:
-            return await serve(request)
-        server = self._server
-        most, limits = server.max_request_bytes, server.limits
-        try:
-            refusal = await inflate(request, coding, most, limits, self._peer)
-        finally:
-            self._reserved -= reserved - request.size
-        if refusal is not None:
-            return refusal
-        surplus = reserved - len(request.message)
-        self._backlog.size -= surplus
-        try:
-            excess = self._held.grow(self._backlog.size - self._reserved + self._frames.filled)
-            if excess is not None:
-                return refusals.overloaded(excess.message)
-            return await serve(request)
-        finally:
-            self._backlog.size += surplus
+        task.add_done_callback(partial(self._ended, call))
 
     async def _serve(
-        self, correlation_id: int, request: BrpcRequest, serve: Serve, compress_type: int, reserved: int
+        self, correlation_id: int, request: BrpcRequest, serve: Serve, compress_type: int, call: AdmittedCall
     ) -> None:
         try:
-            answer = await self._answer(request, serve, compress_type, reserved)
+            if compress_type:
+                answer = await self._decompress(request, compress_type, call) or await serve(request)
+            else:
+                answer = await serve(request)
         except Exception:
             method = f"{request.service}/{request.method}"
             _log.exception("unexpected error", extra={"facts": {"method": method}})
             answer = refusals.FAULT
         self._send(correlation_id, answer)
+
+    async def _decompress(
+        self, request: BrpcRequest, compress_type: int, call: AdmittedCall
+    ) -> BrpcAnswer | None:
+        """Decompress the message of ``request`` in a thread. Returns the refusal if there is one."""
+        server = self._server
+        refusal = await inflate(request, compress_type, server.max_request_bytes, server.limits, self._peer)
+        return refusal or self._admission.decompressed(call, len(request.message))
 
     def _send(self, correlation_id: int, answer: BrpcAnswer) -> None:
         limit = self._server.max_response_bytes
@@ -417,18 +372,13 @@ class _Connection(SharedReceiver):
         else:
             self._batch.write(*write_answer(correlation_id, answer.message, answer.headers))
 
-    def _ended(self, size: int, task: asyncio.Task[None]) -> None:
+    def _ended(self, call: AdmittedCall, task: asyncio.Task[None]) -> None:
         self._server.connections.in_flight.discard(task)
         self._server.connections.changed()
         self._running.pop(task).write_ended()
-        self._backlog.requests -= 1
-        self._backlog.size -= size
+        self._admission.end(call)
         self._idle.received_at = self._loop.time()
         self._advance()
-
-    def _refuse(self, meta: Meta, size: int, answer: BrpcAnswer) -> None:
-        self._server.connections.load.record(refusals.recorded(meta, self._peer, size, answer))
-        self._fail(meta.correlation_id, answer)
 
     def _fail(self, correlation_id: int, answer: BrpcAnswer) -> None:
         text = f"[{refusals.sender(self._transport)}][E{answer.code}]{answer.text}"
@@ -455,5 +405,5 @@ class _Connection(SharedReceiver):
         self._idle.cancel()
         self._stall.cancel()
         self.logoff.cancel()
-        self._held.release()
+        self._admission.release()
         self._server.connections.remove(self, self._transport)

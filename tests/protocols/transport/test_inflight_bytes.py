@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
+import random
 import struct
 from collections.abc import AsyncIterator, Callable
 
@@ -144,6 +146,25 @@ async def test_a_brpc_call_that_is_refused_while_it_arrives_leaves_the_others() 
         first[1].write(over_brpc(LARGE)[-1000:])
         assert LARGE in await received(first, len(LARGE))
         assert load.refused == {"max_inflight_bytes": 1}
+        for _, writer in (first, second):
+            writer.close()
+        await until(lambda: not load.connections and not load.body_bytes)
+
+
+async def test_a_brpc_call_that_is_refused_once_it_is_decompressed_leaves_no_count() -> None:
+    load = ListenerLoad(max_bytes=LIMIT)
+    async with serving("brpc", "native", load) as address:
+        first, second = [await asyncio.open_connection(address.host, address.port) for _ in range(2)]
+        first[1].write(over_brpc(LARGE)[:-1000])
+        await until(lambda: load.body_bytes > 290_000)
+        others = load.body_bytes
+        # random bytes: a short message is decompressed before it is counted
+        large = random.Random(0).randbytes(50_000) + bytes(250_000)
+        second[1].write(request_frame("Predict", gzip.compress(large), compress_type=2))
+        assert TEXT in await received(second, 50)
+        second[1].write(over_brpc(SMALL))
+        assert SMALL in await received(second, len(SMALL))
+        assert load.body_bytes < others + len(SMALL)
         for _, writer in (first, second):
             writer.close()
         await until(lambda: not load.connections and not load.body_bytes)
