@@ -14,7 +14,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import cast
 
-from interlingua.protocols.fast_path import FastCall, FastPath, FindPath
+from interlingua.protocols.fast_path import FastCall
 from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.h2.frames import PREFACE
 from interlingua.protocols.transport.hand_over import hand_over
@@ -25,11 +25,10 @@ from interlingua.protocols.transport.http.engine import (
     request_too_large,
     within,
 )
-from interlingua.protocols.transport.http.inline import InlineRequests
 from interlingua.protocols.transport.http.receiving import BodyReceiver
+from interlingua.protocols.transport.http.repeated_requests import RepeatedRequests
 from interlingua.protocols.transport.http.writer import AnswerWriter
 from interlingua.protocols.transport.http1.answer import text_answer
-from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES
 from interlingua.protocols.transport.http1.headers import HeadersError, RequestHeaders
 from interlingua.protocols.transport.http1.reader import ANSWERING, BODY, CLOSED, IDLE, UNREAD
 from interlingua.protocols.transport.listener import ConnectionSet
@@ -62,11 +61,6 @@ class HttpConnection(BodyReceiver):
         self._idle: asyncio.Future[None] | None = None  # the task waits on it for a request
         self._timer: asyncio.TimerHandle | None = None
         self._ready = False  # the task has a request to answer
-        self._find_path: FindPath | None = getattr(settings.handler, "fast_path", None)
-        self._path: FastPath | None = None  # of requests with the headers _repeated
-        self._repeated: RequestHeaders | None = None
-        self._repetitions = 0  # that were served
-        self._inlined = InlineRequests(settings.handler)
         self._call: FastCall | None = None  # instead of a request of the task
         self._sent: FastCall | None = None  # the call of that request
         self._written: bool | None = None  # its answer is; whether the connection persists
@@ -83,9 +77,11 @@ class HttpConnection(BodyReceiver):
         send_at_once(transport)
         self._peer = client_host(transport)
         self._client_name = client_identity(transport)
-        self._held = BodyLoad(self._settings.load)
+        settings = self._settings
+        self._repeated = RepeatedRequests(settings.handler, settings.known, self._client_name is not None)
+        self._held = BodyLoad(settings.load)
         self._connections.add(self, transport)
-        self._idle_secs = self._settings.timeouts.idle()
+        self._idle_secs = settings.timeouts.idle()
         self._expires = monotonic() + self._idle_secs
 
     def data_received(self, data: bytes) -> None:
@@ -179,10 +175,12 @@ class HttpConnection(BodyReceiver):
             if reader.pending:  # the first part counts: the headers may come in drips
                 self._expires = min(self._expires, monotonic() + self._settings.timeouts.header_secs)
             return
-        path = self._path
+        repeated = self._repeated
+        if headers is not repeated.headers:
+            repeated.begin(headers)
+        path = repeated.path
         if (
             path is not None
-            and headers is self._repeated
             and reader.state is ANSWERING
             and ((length := headers.length) <= SMALL_BYTES or self._held.fits(length))
         ):
@@ -193,7 +191,7 @@ class HttpConnection(BodyReceiver):
                 self._expires = math.inf
                 self._connections.in_flight.add(self)
                 return
-        inline = self._inlined
+        inline = repeated.inline
         if inline.path is None or reader.state is not ANSWERING or not inline.answers(reader, self):
             self._serve(headers)
 
@@ -225,28 +223,21 @@ class HttpConnection(BodyReceiver):
 
     def _complete(self, request: HttpRequest) -> None:
         """Have the task answer ``request``, whose body is here."""
-        headers = self._reader.headers
         request.body = self._reader.body
-        if headers is not self._repeated:
-            self._repeated, self._repetitions, self._path = headers, 0, None
-        elif self._early is None and self._find_path is not None and 0 <= headers.length <= STREAMED_BYTES:
-            self._repetitions = count = self._repetitions + 1
-            # seldom, if there is none; an answer to HEAD has no body (RFC 9110, 9.3.2)
-            if not count & (count - 1) and headers.keep_alive and headers.minor and headers.method != "HEAD":
-                self._path = self._find_path(request)
-                self._inlined.find(request, headers)
+        if self._early is None:
+            self._repeated.serve(request, self._reader.headers)
         self._wake()
 
     # the fast path
 
     def _body_complete(self, request: HttpRequest) -> None:
         """See ``BodyReceiver``."""
-        path, reader = self._path, self._reader
-        if path is not None and reader.headers is self._repeated and self._early is None:
+        reader, path, inline = self._reader, self._repeated.path, self._repeated.inline
+        if path is not None and self._early is None:
             self._call = path.begin(reader.body, request.context, self)
             if self._call is not None:
                 return
-        if self._inlined.path is None or self._early is not None or not self._inlined.answers(reader, self):
+        if inline.path is None or self._early is not None or not inline.answers(reader, self):
             self._complete(request)
 
     def answered(self, answer: HttpAnswer) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from interlingua.protocols.transport.http.repeated_requests import KnownRequests
 from interlingua.protocols.transport.http1.answer import text_answer
 from interlingua.protocols.transport.http1.body import (
     SMALL_CHUNK_BYTES,
@@ -36,6 +37,7 @@ class Settings:
     linger_secs: float = LINGER_SECS
     accept_te_with_length: bool = False
     load: ListenerLoad = field(default_factory=ListenerLoad)
+    known: KnownRequests = field(default_factory=KnownRequests)
 
 
 class Engine(Protocol):

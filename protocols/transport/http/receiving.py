@@ -52,7 +52,8 @@ class BodyReceiver(asyncio.Protocol):
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._reader = RequestReader(settings.accept_te_with_length, settings.load.allocate)
+        load, known = settings.load, settings.known
+        self._reader = RequestReader(settings.accept_te_with_length, load.allocate, known.headers)
         self._request: HttpRequest | None = None
         self._early: HttpAnswer | None = None
         self._arriving: ArrivingBody | None = None  # the body of a request that need not be complete

@@ -8,6 +8,7 @@ caller.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 
 from interlingua.protocols.transport.allowance import Allowance
 from interlingua.protocols.transport.http1.arriving import ArrivingBody
@@ -88,7 +89,8 @@ TRANSITIONS: dict[ReadState, dict[ReadEvent, ReadState]] = {
 
 class RequestReader:
     """``headers`` are those of the current request, ``body`` its body in state ANSWERING. Memory for large
-    bodies is from ``allocate``."""
+    bodies is from ``allocate``. ``known`` returns what was parsed of a header section before, if that is
+    kept."""
 
     __slots__ = (
         "_accept_te_with_length",
@@ -97,14 +99,21 @@ class RequestReader:
         "_at",
         "_body",
         "_data",
+        "_known",
         "_probe",
         "body",
         "headers",
         "state",
     )
 
-    def __init__(self, accept_te_with_length: bool = False, allocate: Allocate = unfilled) -> None:
+    def __init__(
+        self,
+        accept_te_with_length: bool = False,
+        allocate: Allocate = unfilled,
+        known: Callable[[bytes], RequestHeaders | None] | None = None,
+    ) -> None:
         self._allocate = allocate
+        self._known = known
         self.state = IDLE
         self.headers = _NONE
         self.body: Buffer = b""
@@ -252,7 +261,9 @@ class RequestReader:
         end = data.find(END, at if probe is None else max(at, probe.seen - len(END)))
         if end >= 0:
             self._at = at
-            return parse_headers(bytes(data[at : end + len(END)]), self._accept_te_with_length)
+            raw = bytes(data[at : end + len(END)])
+            known = None if self._known is None else self._known(raw)
+            return known or parse_headers(raw, self._accept_te_with_length)
         if probe is None:
             self._data, self._at = data[at:], 0
             if not self._data:
