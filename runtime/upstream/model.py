@@ -233,7 +233,7 @@ class UpstreamModel(Target):
             return
         signature = known.local
         began = time.monotonic_ns()
-        final = answered = counted = False
+        answered = final = False
         size = batch_size(request, signature)
         try:
             async with aclosing(
@@ -242,38 +242,30 @@ class UpstreamModel(Target):
                 async for answer in answers:
                     if not answered and answer.error and answer.error.code is ErrorCode.NOT_FOUND:
                         raise answer.error  # no model has run
-                    answered, final = True, final or answer.final
-                    outputs = self._names.answered(answer)
-                    # not every response need have every output
-                    names = {tensor.name for tensor in outputs}
-                    requested = tuple(output for output in request.outputs or () if output.name in names)
-                    answer.outputs = self._names.chosen(
-                        outputs, None if request.outputs is None else requested, signature
-                    )
+                    answered = True
+                    answer.outputs = self._names.chosen_present(answer, request.outputs, signature)
                     if answer.error is not None:
                         answer.error.origin = self.upstream.name
                     self._own(answer, request)
-                    if answer.final and not counted:
-                        counted = True
+                    if answer.final and not final:
+                        final = True
                         self._counts.streamed(size, began, request.context)
                     yield answer
         except InferenceError as error:
-            if counted:
+            if final:
                 return  # nothing is missing
             if answered or error.code is not ErrorCode.UNSUPPORTED:
                 self._count_failed(error, request, signature, began)
                 raise
             self._streams = False
-        except (asyncio.CancelledError, GeneratorExit) as end:
-            if not counted:
-                self._count_failed(end, request, signature, began)
-            raise
-        if not self._streams:
             yield await self._infer(request)
             return
-        if not counted:
-            self._counts.streamed(size, began, request.context)
+        except (asyncio.CancelledError, GeneratorExit) as end:
+            if not final:
+                self._count_failed(end, request, signature, began)
+            raise
         if not final:
+            self._counts.streamed(size, began, request.context)
             # some servers report the end by ending the stream alone
             yield InferResponse(self.name, (), request.version, request.id)
 

@@ -81,3 +81,16 @@ class UpstreamNames:
             by_name = {output.name: by_name[output.name] for output in requested}
         ordered = [by_name.pop(spec.name) for spec in signature.outputs if spec.name in by_name]
         return (*ordered, *by_name.values())
+
+    def chosen_present(
+        self,
+        answer: InferResponse,
+        requested: tuple[RequestedOutput, ...] | None,
+        signature: Signature,
+    ) -> tuple[Tensor, ...]:
+        """As :meth:`chosen`, of an ``answer`` of a stream: not every one need have every output."""
+        outputs = self.answered(answer)
+        if requested is not None:
+            present = {tensor.name for tensor in outputs}
+            requested = tuple([output for output in requested if output.name in present])
+        return self.chosen(outputs, requested, signature)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,12 @@ from interlingua.schemas.offload import OffloadRequired
 _KEPT_NAMES = 64
 
 
-_Prepared = tuple[Any, InferHeads, PassthroughNames]
-"""A message to send, the heads of its tensors, and the names written into it."""
+class _Prepared(NamedTuple):
+    """A message to send, the heads of its tensors, and the names written into it."""
+
+    message: Any
+    heads: InferHeads
+    names: PassthroughNames
 
 
 @dataclass(slots=True, eq=False)
@@ -79,21 +83,30 @@ class UpstreamPassing:
             prepared = await run(limits, self._prepared, passthrough, opened, known, model, version)
         if prepared is None:
             return None
-        message, heads, names = prepared
-        signature = known.local
-        size = batch_size(heads, signature) if signature.max_batch_size else 1
-        read: Callable[[Any], Any] = partial(passthrough.answer, opened, names)
-        if opened.arriving is not None and any(head.datatype is Datatype.BYTES for head in heads.inputs):
-            # its reply may need decoding, and the form of the answer then the strings
+        read: Callable[[Any], Any] = partial(passthrough.answer, opened, prepared.names)
+        passed = None if observe is None else observe()
+        if opened.arriving is not None and (passed is not None or _has_strings(prepared.heads)):
+            # a copy needs all of it; a reply to strings may need decoding, and the form of the answer them
             await opened.arriving.collect()
-            message = passthrough.call(opened, names)
-        if observe is not None and (passed := observe()) is not None:
-            if opened.arriving is not None:
-                await opened.arriving.collect()
-                message = passthrough.call(opened, names)
-            passed.signature, passed.nbytes = signature, nbytes_of(message)
+            prepared = prepared._replace(message=passthrough.call(opened, prepared.names))
+        if passed is not None:
+            passed.signature, passed.nbytes = known.local, nbytes_of(prepared.message)
             read = partial(self._keep, passed, known, read)
-        began = time.monotonic_ns() if sent is None else sent.began
+        return await self._exchange(opened, prepared, known, read, context)
+
+    async def _exchange(
+        self,
+        opened: Opened[Any],
+        prepared: _Prepared,
+        known: KnownSignature,
+        read: Callable[[Any], Any],
+        context: Context,
+    ) -> Any:
+        """The answer to the message, with the reply's result of ``read``. Counts the request."""
+        message, heads, names = prepared
+        signature, version = known.local, names.version
+        size = batch_size(heads, signature) if signature.max_batch_size else 1
+        began = time.monotonic_ns() if context.sent is None else context.sent.began
         try:
             if isinstance(message, InferRequest):
                 response = await self.upstream.call(Operation.INFER, message, known.remote, context)
@@ -110,10 +123,9 @@ class UpstreamPassing:
             context.timings["upstream"] = ended - began
             raise
         undecoded = isinstance(answer, tuple)
-        version = answer[1] if undecoded else answer.version
+        context.version = version = answer[1] if undecoded else answer.version
         context.timings["upstream"] = received - began
         context.ended["upstream"] = received
-        context.version = version
         if undecoded and answer[0].rest is not None:
             answer[0].rest.on_end(partial(self._arrived, version, size, began, context))
             return answer[0]
@@ -121,7 +133,7 @@ class UpstreamPassing:
         self.counts.success(version, size, course, context)
         if undecoded:
             return answer[0]
-        answer.model = model
+        answer.model = names.model
         return await self.upstream.offloaded(_encoded, opened, signature, answer)
 
     def fast_path(
@@ -168,8 +180,8 @@ class UpstreamPassing:
         message, heads, names = prepared
         size = batch_size(heads, known.local)
         began = time.monotonic_ns()
-        final = answered = counted = False
-        form: Any = None
+        answered = final = False
+        encoder = _StreamEncoder(opened, heads, names, self.names, self.upstream)
         try:
             read = partial(passthrough.answer, opened, names)
             async with aclosing(self.upstream.forward_stream(message, context, read)) as replies:
@@ -177,21 +189,16 @@ class UpstreamPassing:
                     if isinstance(reply, InferResponse):
                         if not answered and reply.error and reply.error.code is ErrorCode.NOT_FOUND:
                             raise reply.error  # no model has run
-                        form = form or await self.upstream.offloaded(_reply_form, opened, known.local)
-                        last, ran = reply.final, reply.version
-                        self._own(reply, heads, known.local, model)
-                        answer = await self.upstream.offloaded(opened.action.encode, form, reply)
-                    else:
-                        answer, ran, last = reply
-                    self.counts.answered = ran or self.counts.answered
-                    context.version = ran
-                    answered, final = True, final or last
-                    if last and not counted:
-                        counted = True
+                        reply = await encoder.encode(reply)
+                    answer, context.version, last = reply
+                    self.counts.answered = context.version or self.counts.answered
+                    answered = True
+                    if last and not final:
+                        final = True
                         self.counts.streamed(size, began, context)
                     yield answer, last
         except InferenceError as error:
-            if counted:
+            if final:
                 return  # nothing is missing
             if not answered and error.code is ErrorCode.UNSUPPORTED:
                 self.streams = False
@@ -200,19 +207,16 @@ class UpstreamPassing:
             if not answered:
                 raise
             context.failure = error
-            form = form or _reply_form(opened, known.local)
-            yield opened.action.encode(form, InferResponse(model, (), version, error=error)), True
+            yield encoder.last(error), True
             return
         except (asyncio.CancelledError, GeneratorExit) as end:
-            if not counted:
+            if not final:
                 self.count_end(end, version, size, began, context)
             raise
-        if not counted:
-            self.counts.streamed(size, began, context)
         if not final:
+            self.counts.streamed(size, began, context)
             # some servers report the end by ending the stream alone
-            form = form or _reply_form(opened, known.local)
-            yield opened.action.encode(form, InferResponse(model, (), version)), True
+            yield encoder.last(), True
 
     def _prepared(
         self,
@@ -232,7 +236,7 @@ class UpstreamPassing:
             known.fitting = heads  # heads of messages that repeat are the same object
         names = known.passing.get((model, version)) or self._names(known, model, version)
         message = passthrough.call(opened, names)
-        return None if message is None else (message, heads, names)
+        return None if message is None else _Prepared(message, heads, names)
 
     def _names(self, known: KnownSignature, model: str, version: str) -> PassthroughNames:
         """The names for messages of callers that use the name ``model``, prepared once."""
@@ -251,16 +255,6 @@ class UpstreamPassing:
             version,
         )
         return found
-
-    def _own(self, answer: InferResponse, heads: InferHeads, signature: Signature, model: str) -> None:
-        """Put the caller's names on an answer of a stream, with the requested outputs that it has."""
-        outputs = self.names.answered(answer)
-        present = {tensor.name for tensor in outputs}
-        requested = tuple(RequestedOutput(name) for name in heads.outputs if name in present)
-        answer.outputs = self.names.chosen(outputs, requested if heads.outputs else None, signature)
-        if answer.error is not None:
-            answer.error.origin = self.upstream.name
-        answer.model = model
 
     def _arrived(
         self, version: str, size: int, began: int, context: Context, failure: BaseException | None
@@ -289,6 +283,41 @@ class UpstreamPassing:
         answer.outputs = self.names.chosen(self.names.answered(answer), request.outputs, known.local)
         answer.model, answer.id = self.name, request.id
         return answer
+
+
+@dataclass(slots=True, eq=False)
+class _StreamEncoder:
+    """Encodes what a stream answers to the message ``opened``, where that does not pass."""
+
+    opened: Opened[Any]
+    heads: InferHeads
+    names: PassthroughNames
+    upstream_names: UpstreamNames
+    upstream: Upstream
+    _form: Any = None
+
+    async def encode(self, answer: InferResponse) -> tuple[Any, str, bool]:
+        """The caller's answer, the version that ran, and whether this is the last."""
+        offloaded, signature = self.upstream.offloaded, self.names.signature
+        form = self._form = self._form or await offloaded(_reply_form, self.opened, signature)
+        last, version = answer.final, answer.version
+        requested = tuple([RequestedOutput(name) for name in self.heads.outputs]) or None
+        answer.outputs = self.upstream_names.chosen_present(answer, requested, signature)
+        if answer.error is not None:
+            answer.error.origin = self.upstream.name
+        answer.model = self.names.model
+        return await offloaded(self.opened.action.encode, form, answer), version, last
+
+    def last(self, error: InferenceError | None = None) -> Any:
+        """The caller's last answer, after which nothing comes; with the ``error`` that has ended the
+        stream."""
+        form = self._form or _reply_form(self.opened, self.names.signature)
+        response = InferResponse(self.names.model, (), self.names.version, error=error)
+        return self.opened.action.encode(form, response)
+
+
+def _has_strings(heads: InferHeads) -> bool:
+    return any(head.datatype is Datatype.BYTES for head in heads.inputs)
 
 
 def _encoded(opened: Opened[Any], signature: Signature, answer: InferResponse) -> Any:
