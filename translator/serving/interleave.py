@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 Message = TypeVar("Message")
 Answer = TypeVar("Answer")
@@ -19,10 +19,12 @@ Answer = TypeVar("Answer")
 StreamItem = tuple[Answer | None, bool]
 """An answer, None if there is none now, and whether it is the last one to its message."""
 
+_Work = Callable[[Message], AsyncGenerator[StreamItem[Answer], None]]
+
 
 async def interleave(
     messages: AsyncIterator[Message],
-    work: Callable[[Message], AsyncGenerator[StreamItem[Answer], None]],
+    work: _Work[Message, Answer],
     window: int,
     small_window: int = 0,
     is_small: Callable[[Message], bool] = lambda message: False,
@@ -32,17 +34,71 @@ async def interleave(
     ``work`` raises nothing. An exception of ``messages`` is raised after the answers to the messages before
     it. Closing this generator cancels everything at work.
     """
-    answers: asyncio.Queue[Answer | None] = asyncio.Queue()
-    large_window, little_window = asyncio.Semaphore(window), asyncio.Semaphore(small_window)
-    space = asyncio.Semaphore(window)
-    at_work: set[asyncio.Task[None]] = set()
+    interleaving = _Interleaving(work, window, small_window, is_small)
+    reading = asyncio.create_task(interleaving.read(messages))
+    try:
+        while (item := await interleaving.answers.get()) is not None:
+            interleaving.space.release()
+            yield item
+        await reading
+    finally:
+        unfinished = [reading, *interleaving.at_work]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
 
-    async def answer(
-        message: Message, slot: asyncio.Semaphore, turn: asyncio.Future[None], done: asyncio.Future[None]
+
+class _Interleaving(Generic[Message, Answer]):
+    """The messages of one stream: the tasks ``at_work``, and the ``answers`` to be sent, None after the last.
+    The owner releases ``space`` for each answer that it takes."""
+
+    __slots__ = ("_is_small", "_large_window", "_small_window", "_work", "answers", "at_work", "space")
+
+    def __init__(
+        self,
+        work: _Work[Message, Answer],
+        window: int,
+        small_window: int,
+        is_small: Callable[[Message], bool],
     ) -> None:
+        self._work = work
+        self._is_small = is_small
+        self._large_window, self._small_window = asyncio.Semaphore(window), asyncio.Semaphore(small_window)
+        self.answers: asyncio.Queue[Answer | None] = asyncio.Queue()
+        self.space = asyncio.Semaphore(window)
+        self.at_work: set[asyncio.Task[None]] = set()
+
+    async def read(self, messages: AsyncIterator[Message]) -> None:
+        """Begin the work of ``messages`` within the windows, and wait for its end. Raises as they do."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        turn.set_result(None)
+        try:
+            async for message in messages:
+                slot = self._small_window if self._is_small(message) else self._large_window
+                await slot.acquire()
+                done = loop.create_future()
+                task = asyncio.create_task(self._answer(message, slot, turn, done))
+                self.at_work.add(task)
+                task.add_done_callback(self.at_work.discard)
+                turn = done
+        finally:
+            if self.at_work:
+                await asyncio.wait(self.at_work)
+            self.answers.put_nowait(None)
+
+    async def _answer(
+        self,
+        message: Message,
+        slot: asyncio.Semaphore,
+        turn: asyncio.Future[None],
+        done: asyncio.Future[None],
+    ) -> None:
+        """Put the answers to ``message`` in the queue, a single one after ``turn``; ``done`` is the turn of
+        the next message."""
         waits = True
         try:
-            async with aclosing(work(message)) as every:
+            async with aclosing(self._work(message)) as every:
                 async for item, last in every:
                     if waits and last:
                         await turn
@@ -51,42 +107,12 @@ async def interleave(
                         waits = False
                         _hand_over(turn, done)
                     if item is not None:
-                        await space.acquire()
-                        answers.put_nowait(item)
+                        await self.space.acquire()
+                        self.answers.put_nowait(item)
         finally:
             if waits:
                 _hand_over(turn, done)
             slot.release()
-
-    async def read() -> None:
-        loop = asyncio.get_running_loop()
-        turn = loop.create_future()
-        turn.set_result(None)
-        try:
-            async for message in messages:
-                slot = little_window if is_small(message) else large_window
-                await slot.acquire()
-                done = loop.create_future()
-                task = asyncio.create_task(answer(message, slot, turn, done))
-                at_work.add(task)
-                task.add_done_callback(at_work.discard)
-                turn = done
-        finally:
-            if at_work:
-                await asyncio.wait(at_work)
-            answers.put_nowait(None)
-
-    reading = asyncio.create_task(read())
-    try:
-        while (item := await answers.get()) is not None:
-            space.release()
-            yield item
-        await reading
-    finally:
-        unfinished = [reading, *at_work]
-        for task in unfinished:
-            task.cancel()
-        await asyncio.gather(*unfinished, return_exceptions=True)
 
 
 def _hand_over(turn: asyncio.Future[None], done: asyncio.Future[None]) -> None:
