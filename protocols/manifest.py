@@ -41,6 +41,6 @@ def grpc_example(dialect: str, method: str, request: str, response: str, member:
     return (
         f'{{python}} -c "import grpc; from interlingua.schemas.{dialect} import MESSAGES as M; '
         f"call = grpc.insecure_channel('{{url}}').unary_unary('/{method}'); "
-        f"ask = M['{request}']({member}='{{model}}').SerializeToString(); "
-        f"print(M['{response}'].FromString(call(ask)))\""
+        f"request = M['{request}']({member}='{{model}}').SerializeToString(); "
+        f"print(M['{response}'].FromString(call(request)))\""
     )

@@ -33,7 +33,7 @@ class NoPythonBytes:
                         DIALECT_NAME,
                         "bytes in a stream over HTTP from a Python "
                         "server, which writes them as the text b'…': reach this upstream with "
-                        "`transport: grpc`, or ask for one answer",
+                        "`transport: grpc`, or request one answer",
                     )
                 # one byte is not enough to decide
                 self._held, self._begins = (begun, True) if begun == b"b" else (b"", False)

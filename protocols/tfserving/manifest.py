@@ -14,9 +14,9 @@ MANIFEST = Manifest(
             '{python} -c "import grpc; from interlingua.schemas.tfserving import MESSAGES as M; '
             "call = grpc.insecure_channel('{url}').unary_unary("
             "'/tensorflow.serving.ModelService/GetModelStatus'); "
-            "ask = M['tensorflow.serving.GetModelStatusRequest'](model_spec=dict(name='{model}'))"
+            "request = M['tensorflow.serving.GetModelStatusRequest'](model_spec=dict(name='{model}'))"
             ".SerializeToString(); "
-            "print(M['tensorflow.serving.GetModelStatusResponse'].FromString(call(ask)))\""
+            "print(M['tensorflow.serving.GetModelStatusResponse'].FromString(call(request)))\""
         ),
     },
 )

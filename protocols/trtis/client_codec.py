@@ -178,7 +178,7 @@ def _batch_size(inputs: tuple[Tensor, ...], signature: Signature) -> int:
         if tensor.shape[0] != size:
             raise not_carried(
                 DIALECT_NAME,
-                f"input '{tensor.name}' with a batch of {tensor.shape[0]} beside input '{inputs[0].name}' "
+                f"input '{tensor.name}' with a batch of {tensor.shape[0]} and input '{inputs[0].name}' "
                 f"with one of {size}",
             )
     if not size:

@@ -122,13 +122,13 @@ def count_successes(
             each.compute_output.merge(output)
 
 
-def count_hit(counted: VersionStatistics | None, size: int, began: int, looked: int) -> None:
-    """Enter a request of ``size`` batch elements that the response cache answered at ``looked``. As on Triton
-    it counts in the queue and leaves the time of the last inference alone."""
+def count_hit(counted: VersionStatistics | None, size: int, began: int, ready: int) -> None:
+    """Enter a request of ``size`` batch elements that the response cache answered; its look-up began when it
+    was ``ready``. As on Triton it counts in the queue and leaves the time of the last inference alone."""
     if counted is None:
         return
     now = time.monotonic_ns()
-    counted.cache_hit.add(now - looked)
+    counted.cache_hit.add(now - ready)
     counted.latencies.add(now - began)
     requests = _of_size(counted, size)
     if requests is not None:

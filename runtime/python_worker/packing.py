@@ -69,18 +69,18 @@ def pack_inputs(tensors: Sequence[NamedPart], pool: RegionPool, arenas: SharedAr
     places = [arenas.place(tensor[3], new) for tensor in tensors]
     if not any(places):
         return pack(tensors, pool), False
-    listed, theirs = arenas.introduce(new)
+    listed, descriptors = arenas.introduce(new)
     try:
         packed = pack([_vacant(*each) for each in zip(tensors, places, strict=True)], pool)
     except (MemoryError, OSError):
-        arenas.withdraw(new, theirs)
+        arenas.withdraw(new, descriptors)
         raise
     region, comes, rows = packed.value
     rows = [
         row if place is None else [*row[:-1], len(tensor[3]), *place]
         for row, tensor, place in zip(rows, tensors, places, strict=True)
     ]
-    return Packed([region, comes, rows, listed], packed.payload, [*packed.descriptors, *theirs]), True
+    return Packed([region, comes, rows, listed], packed.payload, [*packed.descriptors, *descriptors]), True
 
 
 def unpack(

@@ -20,8 +20,8 @@ def naming_all(request: InferRequest, signature: Signature | None) -> InferReque
     for name in chosen:
         if not known:
             raise unsupported(
-                f"output '{name}' cannot be told from others: answers have no names and nothing tells the "
-                "order of the outputs: declare the model's signature, or ask for all outputs"
+                f"output '{name}' cannot be distinguished: answers have no names, and the order of outputs "
+                "is unknown: declare the model's signature, or request all outputs"
             )
         if name not in known:
             raise invalid_tensor(f"the model has no output '{name}' (there are: {listed(known)})")

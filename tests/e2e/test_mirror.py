@@ -26,7 +26,7 @@ from interlingua.schemas import (
     TensorSpec,
 )
 from interlingua.translator.cli import main
-from interlingua.translator.cli.ask import upstream_of
+from interlingua.translator.cli.exchange import upstream_of
 from interlingua.translator.recording.files import RecordingReader
 from tests.e2e.background import Background
 from tests.e2e.daemon import WAIT_SECS, Daemon

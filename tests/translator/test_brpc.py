@@ -42,7 +42,7 @@ from interlingua.schemas import (
 )
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.cli import parser
-from interlingua.translator.cli.ask import ask
+from interlingua.translator.cli.exchange import exchange
 from interlingua.translator.config import ConfigError, parse
 from interlingua.translator.daemon import _listen
 from tests.protocols.transport.peers import RawHttp
@@ -266,8 +266,9 @@ async def test_called_from_the_command_line(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", octets)
     async with listening() as (_, server):
         there = ["--dialect=octets", "--transport=brpc", f"--url={server.address}", "--model=echo"]
-        asked = [f"--input=X=@{tmp_path}/x.npy", "--timeout-secs=10"]
-        answer = await ask(parser().parse_args(["infer", *there, *asked]))
+        inputs = [f"--input=X=@{tmp_path}/x.npy", "--timeout-secs=10"]
+        async with exchange(parser().parse_args(["infer", *there, *inputs])) as request:
+            answer = await request.once()
         assert bytes(answer.outputs[0].data) == octets.tobytes()
 
 

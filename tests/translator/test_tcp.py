@@ -22,7 +22,7 @@ from interlingua.runtime.repository.files import Loaded
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, ModelMetadata, Tensor
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.cli import parser
-from interlingua.translator.cli.ask import ask
+from interlingua.translator.cli.exchange import exchange
 from interlingua.translator.config import ConfigError, parse
 from interlingua.translator.daemon import _listen
 from interlingua.translator.welcome import welcome
@@ -208,8 +208,9 @@ async def test_called_from_the_command_line(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", VALUES)
     async with listening() as (_, server):
         there = ["--dialect=graphpipe", "--transport=tcp", f"--url=tcp://{server.address}", "--model="]
-        asked = [f"--input==@{tmp_path}/x.npy", "--output=Y", "--timeout-secs=10"]
-        answer = await ask(parser().parse_args(["infer", *there, *asked]))
+        inputs = [f"--input==@{tmp_path}/x.npy", "--output=Y", "--timeout-secs=10"]
+        async with exchange(parser().parse_args(["infer", *there, *inputs])) as request:
+            answer = await request.once()
         assert np.array_equal(answer.outputs[0].numpy(), VALUES)
 
 

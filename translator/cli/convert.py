@@ -163,7 +163,7 @@ def _signature(arguments: argparse.Namespace, source: Binding | None, model: str
 
 async def _fetched_signature(arguments: argparse.Namespace, source: Binding, model: str) -> Signature:
     from interlingua.runtime.upstream.model import UpstreamModel
-    from interlingua.translator.cli.ask import upstream_of
+    from interlingua.translator.cli.exchange import upstream_of
 
     upstream = upstream_of(source.dialect, source.transport, arguments.url, arguments.timeout_secs)
     try:

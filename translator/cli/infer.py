@@ -84,23 +84,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _stream(arguments: argparse.Namespace) -> None:
-    from interlingua.translator.cli.ask import exchange
+    from interlingua.translator.cli.exchange import exchange
 
-    async with exchange(arguments) as question:
-        async for response in question.stream():
+    async with exchange(arguments) as request:
+        async for response in request.stream():
             _print(response, arguments.json)
 
 
 async def _repeat(arguments: argparse.Namespace) -> None:
-    from interlingua.translator.cli.ask import exchange
+    from interlingua.translator.cli.exchange import exchange
     from interlingua.translator.cli.results import as_document, timing_lines, write_file
     from interlingua.translator.cli.values import write_npz
 
     secs: list[float] = []
-    async with exchange(arguments) as question:
+    async with exchange(arguments) as request:
         for _ in range(arguments.times):
             began = time.perf_counter()
-            response = await question.once()
+            response = await request.once()
             secs.append(time.perf_counter() - began)
     if arguments.npz:
         write_npz(arguments.npz, response)

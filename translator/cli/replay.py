@@ -105,7 +105,7 @@ def _state(report: ReplayReport) -> str:
 
 def _destination(arguments: argparse.Namespace) -> Destination:
     from interlingua.protocols.registry import DIALECTS
-    from interlingua.translator.cli.ask import upstream_of
+    from interlingua.translator.cli.exchange import upstream_of
     from interlingua.translator.cli.values import signature_in
     from interlingua.translator.recording.replay import Destination
 

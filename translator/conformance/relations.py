@@ -46,12 +46,12 @@ _KINDS: Mapping[str, Callable[..., NDArray[Any]]] = {
 
 
 def find_relations(
-    signature: Signature, asked: Sequence[Sequence[Tensor]], answers: Sequence[InferResponse]
+    signature: Signature, requests: Sequence[Sequence[Tensor]], answers: Sequence[InferResponse]
 ) -> tuple[Relation, ...]:
-    """At most one relation for each output, from ``answers`` to requests with the inputs ``asked``."""
+    """At most one relation for each output, from ``answers`` to the inputs of ``requests``."""
     pairs = [
         ({tensor.name: tensor for tensor in inputs}, {tensor.name: tensor for tensor in answer.outputs})
-        for inputs, answer in zip(asked, answers, strict=True)
+        for inputs, answer in zip(requests, answers, strict=True)
     ]
     found = []
     for output in signature.outputs:

@@ -103,8 +103,8 @@ def apart(server: ServerUnderTest, draw: Draw) -> None:
     with _sequence(server, numbers[0]) as one, _sequence(server, numbers[1]) as other:
         for at in order:
             place, last = len(have[at]), len(steps[at]) - 1
-            asked = (one, other)[at]
-            have[at].append(asked.answer(steps[at][place], start=not place, end=place == last))
+            sequence = (one, other)[at]
+            have[at].append(sequence.answer(steps[at][place], start=not place, end=place == last))
             expect_same(
                 server,
                 right[at][place],

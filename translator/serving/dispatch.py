@@ -206,7 +206,7 @@ class Dispatch:
             return await self._plan(route, route.fallback)
         if error.code is ErrorCode.UNREPRESENTABLE and error.origin:
             # the message names what the upstream's dialect cannot carry
-            error.message += f" (asked in dialect '{self.key.dialect}')"
+            error.message += f" (requested in dialect '{self.key.dialect}')"
         raise error
 
     # --- routes

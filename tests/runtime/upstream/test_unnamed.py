@@ -40,7 +40,7 @@ def test_an_unknown_output_is_the_callers_mistake() -> None:
 
 @pytest.mark.parametrize("signature", [None, Signature((), ())])
 def test_a_choice_without_a_signature_is_refused(signature: Signature | None) -> None:
-    with pytest.raises(InferenceError, match="output 'a' cannot be told from others") as caught:
+    with pytest.raises(InferenceError, match="output 'a' cannot be distinguished") as caught:
         naming_all(asking("a"), signature)
     assert caught.value.code is ErrorCode.UNSUPPORTED
     everything = InferRequest("m", ())

@@ -311,7 +311,7 @@ async def test_an_unforeseen_failure_ends_the_replay() -> None:
 
 
 async def test_a_server_that_is_not_there(unused_tcp_port: int) -> None:
-    from interlingua.translator.cli.ask import upstream_of
+    from interlingua.translator.cli.exchange import upstream_of
 
     def reach() -> Upstream:
         return upstream_of("oip", "http", f"127.0.0.1:{unused_tcp_port}", 5.0)

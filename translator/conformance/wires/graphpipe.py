@@ -153,13 +153,13 @@ def metadata_by_get(server: ServerUnderTest, draw: Draw) -> None:
 
 @_TCP_RULES("Pipelined messages are answered in order, refused ones too.")
 def pipelined_in_order(server: ServerUnderTest, draw: Draw) -> None:
-    asked = [server.encoded(server.sample(number)) for number in range(3)]
-    right = [_framed(server.send(sent)) for sent in asked]
-    bad = server.form.with_body(asked[0], b"\xff" * draw(st.integers(0, 9)))
+    requests = [server.encoded(server.sample(number)) for number in range(3)]
+    right = [_framed(server.send(sent)) for sent in requests]
+    bad = server.form.with_body(requests[0], b"\xff" * draw(st.integers(0, 9)))
     order = draw(st.lists(st.sampled_from((None, 0, 1, 2)), min_size=2, max_size=6))
-    frames = [server.form.write(bad if place is None else asked[place]) for place in order]
+    frames = [server.form.write(bad if place is None else requests[place]) for place in order]
     for number, (place, got) in enumerate(zip(order, _pipelined(server, frames), strict=True)):
-        exchange = WireExchange(bad if place is None else asked[place], FramedReply(got))
+        exchange = WireExchange(bad if place is None else requests[place], FramedReply(got))
         if place is None:
             expect(not _succeeded_framed(exchange), "bytes that are not a message were accepted", exchange)
         else:

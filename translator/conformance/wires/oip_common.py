@@ -27,14 +27,14 @@ def with_classes(call: UpstreamCall[Any, Any]) -> UpstreamCall[Any, Any]:
 
     def encode(request: InferRequest, signature: Signature | None) -> tuple[Any, Any]:
         sent, form = call.encode(request, signature)
-        asked = frozenset(output.name for output in request.outputs or () if output.classification)
-        return sent, (form, asked, bool(signature and signature.max_batch_size))
+        classified = frozenset(output.name for output in request.outputs or () if output.classification)
+        return sent, (form, classified, bool(signature and signature.max_batch_size))
 
     def decode(form: Any, reply: Any) -> Ranking:
-        kept, asked, batched = form
+        kept, classified, batched = form
         response = call.decode(kept, reply)
-        found = {one.name: _entries(one, batched) for one in response.outputs if one.name in asked}
-        response.outputs = tuple(one for one in response.outputs if one.name not in asked)
+        found = {one.name: _entries(one, batched) for one in response.outputs if one.name in classified}
+        response.outputs = tuple(one for one in response.outputs if one.name not in classified)
         return Ranking(found, response)
 
     return UpstreamCall(encode, decode)

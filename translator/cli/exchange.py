@@ -105,12 +105,6 @@ class Exchange:
         return replace(response, outputs=outputs)
 
 
-async def ask(arguments: argparse.Namespace) -> InferResponse:
-    """The response to one request. Raises as :func:`exchange` does."""
-    async with exchange(arguments) as question:
-        return await question.once()
-
-
 @asynccontextmanager
 async def exchange(arguments: argparse.Namespace) -> AsyncIterator[Exchange]:
     """Detect the dialect, unless it is stated, and request the model's metadata, if the dialect has them.
