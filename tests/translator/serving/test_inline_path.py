@@ -6,13 +6,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
-import yaml
 
 from interlingua.protocols import numeric_json
 from interlingua.protocols.transport.address import parse_address
@@ -21,18 +21,10 @@ from interlingua.protocols.wire import HttpRequest
 from interlingua.runtime.models.model import LocalModel
 from interlingua.runtime.offload.pool import OffloadPool
 from interlingua.schemas import Context, ErrorCode, InferenceError, Operation
-from interlingua.translator.assembly import Assembly, assemble, load_local
-from interlingua.translator.config.loader import parse
-from interlingua.translator.serving.handler_http import HttpPipeline
 from interlingua.translator.serving.inline_path import UnfinishedCall
-from interlingua.translator.serving.pipeline import Pipeline
 from tests.spies import failing
 from tests.translator.serving import spied_paths
-
-TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
-LISTENER = {"listen": "127.0.0.1:0", "transport": "http", "dialects": ["tfserving"]}
-WARM = 6
-"""So many requests of one connection repeat before those of a test."""
+from tests.translator.serving.inline_daemon import WARM, InlineDaemon, compared, local_models
 
 ROW = b'{"instances":[[1.5,2.5,3.5]]}'
 BODIES: dict[str, bytes] = {
@@ -56,15 +48,11 @@ def request(body: bytes, more: str = "", path: str = "/v1/models/m:predict") -> 
 
 
 @dataclass
-class Daemon:
-    """A daemon with a local model, and a caller of it."""
+class Daemon(InlineDaemon):
+    """With a caller of it."""
 
-    server: HttpServer
-    pipeline: Pipeline
-    assembly: Assembly
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    dialect: str = "tfserving"
 
     async def answer(self) -> tuple[bytes, bytes]:
         """The next answer: its head and its body."""
@@ -73,62 +61,31 @@ class Daemon:
             (length,) = re.findall(rb"content-length: (\d+)", head)
             return head, await self.reader.readexactly(int(length))
 
-    async def ask(self, body: bytes = ROW, more: str = "") -> tuple[bytes, bytes]:
+    async def call(self, body: bytes = ROW, more: str = "") -> tuple[bytes, bytes]:
         self.writer.write(request(body, more))
         return await self.answer()
 
-    async def warm(self) -> None:
-        for _ in range(WARM):
-            assert (await self.ask())[1] == b'{"predictions":[[1.5,2.5,3.5]]}'
 
-    @property
-    def model(self) -> Any:
-        return self.assembly.service.router.models["m"]
-
-    @property
-    def counts(self) -> dict[str, Any]:
-        """Everything that is counted, but the times."""
-        metrics, load = self.pipeline.request_metrics[self.dialect], self.pipeline.load
-        return {
-            "ended": dict(metrics.ended),
-            "in flight": (metrics.in_flight, load.requests, load.total.requests, self.server.at_work),
-            "bytes": (metrics.received_bytes, metrics.sent_bytes),
-            "flows": {key: (sum(flow.counts), flow.failed) for key, flow in metrics.flows.items()},
-            "stages": {key: sum(each.counts) for key, each in metrics.stages.items()},
-            "versions": {
-                version: (each.inference_count, each.refused, dict(each.failures), sum(each.latencies.counts))
-                for version, each in self.model.statistics.items()
-            },
-            "requests": next(self.assembly.service.numbers),
-            "trend": len(self.assembly.service.trends.counts().latencies_ns),
-            "failures": self.assembly.service.access.recorded,
-        }
+@asynccontextmanager
+async def daemon(dialect: str = "tfserving", **listener: Any) -> AsyncIterator[Daemon]:
+    async with local_models("http", dialect, **listener) as (assembly, pipeline, listening):
+        server = HttpServer(pipeline.handlers["http"], parse_address(listening.listen), load=pipeline.load)
+        address = await server.start()
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        try:
+            yield Daemon(server, pipeline, assembly, dialect, reader, writer)
+        finally:
+            writer.close()
+            await server.stop(0)
 
 
 @asynccontextmanager
-async def daemon(**listener: Any) -> AsyncIterator[Daemon]:
-    config = {
-        "server": {"access_log": "errors"},
-        "admin": {"listen": "127.0.0.1:0"},
-        "listeners": [LISTENER | listener],
-        "models": {
-            "m": {"backend": "identity", "signature": {"inputs": TENSORS, "outputs": TENSORS}},
-            "n": {"backend": "identity", "signature": {"inputs": TENSORS, "outputs": TENSORS}},
-        },
-    }
-    options = parse(yaml.safe_dump(config))
-    assembly = assemble(options, load_local(options))
-    (listening,) = options.listeners
-    pipeline = assembly.pipeline(listening)
-    server = HttpServer(pipeline.handlers["http"], parse_address(listening.listen), load=pipeline.load)
-    address = await server.start()
-    reader, writer = await asyncio.open_connection(address.host, address.port)
-    try:
-        yield Daemon(server, pipeline, assembly, reader, writer)
-    finally:
-        writer.close()
-        await server.stop(0)
-        await assembly.close()
+async def warm(**listener: Any) -> AsyncIterator[Daemon]:
+    """A daemon whose connection has repeated a request."""
+    async with daemon(**listener) as here:
+        for _ in range(WARM):
+            assert (await here.call())[1] == b'{"predictions":[[1.5,2.5,3.5]]}'
+        yield here
 
 
 @pytest.fixture
@@ -137,36 +94,20 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return spied_paths.record(monkeypatch, spied_paths.INLINE, lambda _, answer: answer)
 
 
-async def compared(
-    scenario: Callable[[Daemon], Any], monkeypatch: pytest.MonkeyPatch, **listener: Any
-) -> tuple[Any, ...]:
-    """What ``scenario`` returns, and the counts, which are those of the usual path."""
-    found = []
-    for usual in (False, True):
-        if usual:
-            monkeypatch.setattr(HttpPipeline, "inline_path", lambda *_: None)
-        async with daemon(**listener) as here:
-            await here.warm()
-            found.append((await scenario(here), here.counts))
-    assert found[0] == found[1]
-    return found[0]
-
-
 @pytest.mark.parametrize("what", BODIES)
 async def test_a_body(what: str, inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(here: Daemon) -> list[Any]:
-        return [await here.ask(BODIES[what]), await here.ask()]
+        return [await here.call(BODIES[what]), await here.call()]
 
-    answers, _ = await compared(scenario, monkeypatch)
+    answers, _ = await compared(warm, scenario, monkeypatch)
     assert answers[1][1] == b'{"predictions":[[1.5,2.5,3.5]]}'
     assert inline[-1] is not None
 
 
 async def test_most_requests_take_it(inline: list[Any]) -> None:
-    async with daemon() as here:
-        await here.warm()
+    async with warm() as here:
         for number in range(20):
-            _, body = await here.ask(b'{"instances":[[%d]]}' % 10**number)
+            _, body = await here.call(b'{"instances":[[%d]]}' % 10**number)
             assert json.loads(body) == {"predictions": [[float(f"{10.0**number:.7g}")]]}
     assert len([each for each in inline if each is not None]) >= 20
 
@@ -180,11 +121,11 @@ async def test_a_model_that_fails(
 
     async def scenario(here: Daemon) -> list[Any]:
         with monkeypatch.context() as patch:
-            patch.setattr(here.model.version(""), "_run", failing(error))
-            failed = await here.ask()
-        return [failed, await here.ask()]
+            patch.setattr(here.version, "_run", failing(error))
+            failed = await here.call()
+        return [failed, await here.call()]
 
-    answers, counts = await compared(scenario, monkeypatch)
+    answers, counts = await compared(warm, scenario, monkeypatch)
     assert b" 200 " not in answers[0][0]
     assert counts["flows"][0, "m"] == (WARM + 2, 1)
     assert any(isinstance(each, UnfinishedCall) for each in inline)
@@ -192,9 +133,9 @@ async def test_a_model_that_fails(
 
 async def test_an_answer_above_the_limit(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(here: Daemon) -> list[Any]:
-        return [await here.ask(b'{"instances":[[1e-9,2e-9,3e-9,1e-9]]}'), await here.ask()]
+        return [await here.call(b'{"instances":[[1e-9,2e-9,3e-9,1e-9]]}'), await here.call()]
 
-    answers, _ = await compared(scenario, monkeypatch, max_response_bytes=38)
+    answers, _ = await compared(partial(warm, max_response_bytes=38), scenario, monkeypatch)
     assert b" 413 " in answers[0][0]
     assert any(isinstance(each, UnfinishedCall) for each in inline)
 
@@ -203,19 +144,19 @@ async def test_an_answer_that_takes_long_to_write(inline: list[Any], monkeypatch
     monkeypatch.setattr(numeric_json, "_LONG_BYTES", 12)
 
     async def scenario(here: Daemon) -> list[Any]:
-        return [await here.ask(b'{"instances":[[1,2,3,4]]}'), await here.ask()]
+        return [await here.call(b'{"instances":[[1,2,3,4]]}'), await here.call()]
 
     async with OffloadPool(1):
-        answers, _ = await compared(scenario, monkeypatch)
+        answers, _ = await compared(warm, scenario, monkeypatch)
     assert answers[0][1] == b'{"predictions":[[1.0,2.0,3.0,4.0]]}'
     assert any(isinstance(each, UnfinishedCall) for each in inline)
 
 
 async def test_a_body_above_the_limit(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(here: Daemon) -> Any:
-        return await here.ask(b'{"instances":[[1.5,2.5,3.5,4.5]]}')
+        return await here.call(b'{"instances":[[1.5,2.5,3.5,4.5]]}')
 
-    answer, _ = await compared(scenario, monkeypatch, max_request_bytes=len(ROW))
+    answer, _ = await compared(partial(warm, max_request_bytes=len(ROW)), scenario, monkeypatch)
     assert b" 413 " in answer[0]
 
 
@@ -231,7 +172,7 @@ async def test_a_body_in_pieces(inline: list[Any], monkeypatch: pytest.MonkeyPat
             found.append(await here.answer())
         return found
 
-    await compared(scenario, monkeypatch)
+    await compared(warm, scenario, monkeypatch)
     assert len([each for each in inline if each is not None]) >= 4
 
 
@@ -240,32 +181,31 @@ async def test_pipelined_requests_take_turns(inline: list[Any], monkeypatch: pyt
         here.writer.write(request(ROW) * 500)
         return [await here.answer() for _ in range(500)]
 
-    await compared(scenario, monkeypatch)
+    await compared(warm, scenario, monkeypatch)
 
 
 @pytest.mark.parametrize("more", ["x-request-id: 7\r\n", "Content-Encoding: gzip\r\n", "A: b\r\n"])
 async def test_other_headers(more: str, inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(here: Daemon) -> list[Any]:
-        return [await here.ask(more=more) for _ in range(5)]
+        return [await here.call(more=more) for _ in range(5)]
 
     inline.clear()
-    answers, _ = await compared(scenario, monkeypatch)
+    answers, _ = await compared(warm, scenario, monkeypatch)
     assert (b"x-request-id: 7" in answers[-1][0]) is ("id" in more)
 
 
 async def test_a_model_that_is_replaced(inline: list[Any]) -> None:
-    async with daemon() as here:
-        await here.warm()
+    async with warm() as here:
         models: Any = here.assembly.service.router.models
         models["m"] = models["n"]
         for place in range(12):
-            assert (await here.ask())[1] == b'{"predictions":[[1.5,2.5,3.5]]}'
+            assert (await here.call())[1] == b'{"predictions":[[1.5,2.5,3.5]]}'
             assert place or inline[-1] is None
         assert models["n"].statistics["1"].inference_count == 12
     assert inline[-1] is not None
 
 
-async def test_connections_that_ask_at_once(inline: list[Any]) -> None:
+async def test_connections_that_call_at_once(inline: list[Any]) -> None:
     """Their answers leave together, before the listener closes as well."""
     async with daemon() as here:
         host, port = here.writer.get_extra_info("peername")
@@ -290,8 +230,7 @@ async def test_connections_that_ask_at_once(inline: list[Any]) -> None:
 
 async def test_a_model_that_waits(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that a model does not answer at once are seldom read twice."""
-    async with daemon() as here:
-        await here.warm()
+    async with warm() as here:
         monkeypatch.setattr(LocalModel, "infers_at_once", lambda *_: False)
         monkeypatch.setattr(LocalModel, "infer_now", lambda *_: None)
         decoded: list[object] = []
@@ -301,31 +240,29 @@ async def test_a_model_that_waits(inline: list[Any], monkeypatch: pytest.MonkeyP
             lambda *arguments: decoded.append(0) or check(*arguments),
         )
         for _ in range(100):
-            assert (await here.ask())[1] == b'{"predictions":[[1.5,2.5,3.5]]}'
+            assert (await here.call())[1] == b'{"predictions":[[1.5,2.5,3.5]]}'
         assert len(decoded) < 110
         monkeypatch.undo()
 
 
 async def test_what_the_usual_path_does_for_observers(inline: list[Any]) -> None:
-    async with daemon() as here:
-        await here.warm()
+    async with warm() as here:
         here.assembly.service.access.mode = "all"
         inline.clear()
-        await here.ask()
+        await here.call()
         assert inline == [None]
 
 
 async def test_a_caller_that_is_gone_before_its_failure(
     inline: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with daemon() as here:
-        await here.warm()
-        monkeypatch.setattr(here.model.version(""), "_run", failing(ValueError("a bug")))
+    async with warm() as here:
+        monkeypatch.setattr(here.version, "_run", failing(ValueError("a bug")))
         whole = HttpRequest("POST", "/v1/models/m:predict", context=Context(peer="here"))
         handler: Any = here.pipeline.handlers["http"]
         assert handler.head(whole) is None
         whole.body = ROW
-        await here.ask()
+        await here.call()
         call = inline[-1]
         assert isinstance(call, UnfinishedCall)
         before = here.counts
@@ -338,7 +275,7 @@ async def test_a_caller_that_is_gone_before_its_failure(
 async def test_events_of_kserve_that_repeat_have_ids_of_their_own(inline: list[Any]) -> None:
     event = "ce-id: 7\r\nce-source: me\r\nce-specversion: 1.0\r\nce-type: t\r\n"
     async with daemon(flavors={"tfserving": "kserve"}) as here:
-        found = [await here.ask(more=event) for _ in range(8)]
+        found = [await here.call(more=event) for _ in range(8)]
     assert {body for _, body in found} == {b'{"predictions":[[1.5,2.5,3.5]]}'}
     assert len({re.search(rb"(?i)ce-id: (\S+)", head)[1] for head, _ in found}) == 8  # type: ignore[index]
     assert inline[-1] is not None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
-from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.writes import WRITTEN_BYTES
 from interlingua.protocols.wire import NO_CONTEXT
 from interlingua.runtime.models.model import LocalModel
@@ -19,20 +20,17 @@ from interlingua.schemas import (
     ErrorCode,
     InferenceError,
     InferRequest,
-    Operation,
-    Signature,
     Tensor,
-    TensorSpec,
 )
 from interlingua.translator.serving.handler_http import HttpPipeline
 from interlingua.translator.serving.inline_path import HandlerInlinePath, UnfinishedCall
 from tests.spies import failing
-from tests.translator.serving import spied_paths
+from tests.translator.serving import inline_daemon, spied_paths
+from tests.translator.serving.inline_daemon import WARM, infer_call
 from tests.translator.serving.test_inline_path import Daemon, daemon, inline
 
 __all__ = ["inline"]
 
-WARM = 6
 HEAD = b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}}]'
 BINARY = HEAD + b',"parameters":{"binary_data_output":true}}'
 TRTIS = 'batch_size: 1 input { name: "x" dims: 1 dims: 2 } output { name: "x" }'
@@ -63,11 +61,7 @@ def trtis(data: bytes) -> bytes:
 
 
 def graphpipe(data: bytes) -> bytes:
-    tensor = Tensor("x", Datatype.FP32, (1, 2), memoryview(data))
-    signature = Signature(*[(TensorSpec("x", Datatype.FP32, (-1, -1)),)] * 2)
-    calls = DIALECTS["graphpipe"].bindings["http"].calls
-    call: Any = calls[Operation.INFER].encode(InferRequest("m", (tensor,)), signature)[0]
-    body = b"".join(call.parts)
+    body = b"".join(infer_call("graphpipe", "http", data, 2).parts)
     return f"POST /graphpipe/m HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -92,28 +86,29 @@ FORMS: dict[str, tuple[str, Make]] = {
 }
 
 
-async def ask(here: Daemon, message: bytes) -> tuple[bytes, bytes]:
+async def call(here: Daemon, message: bytes) -> tuple[bytes, bytes]:
     """The answer, with the names of its stages alone."""
     here.writer.write(message)
     head, body = await here.answer()
     return re.sub(rb"dur=[0-9.]+", b"", head), body
 
 
+@asynccontextmanager
+async def warm(form: str) -> AsyncIterator[Daemon]:
+    """A daemon whose connection has repeated a request."""
+    dialect, make = FORMS[form]
+    async with daemon(dialect) as here:
+        for number in range(WARM):
+            head, body = await call(here, make(struct.pack("<2f", number, number + 0.5)))
+            assert head.startswith(b"HTTP/1.1 200 OK"), body
+        yield here
+
+
 async def compared(form: str, scenario: Callable[[Daemon, Make], Any], patch: pytest.MonkeyPatch) -> Any:
     """What ``scenario`` returns, which is the same on the usual path, as are the counts."""
-    dialect, make = FORMS[form]
-    found = []
-    for usual in (False, True):
-        if usual:
-            patch.setattr(HttpPipeline, "inline_path", lambda *_: None)
-        async with daemon(dialects=[dialect]) as here:
-            here.dialect = dialect
-            for number in range(WARM):
-                head, body = await ask(here, make(struct.pack("<2f", number, number + 0.5)))
-                assert head.startswith(b"HTTP/1.1 200 OK"), body
-            found.append((await scenario(here, make), here.counts))
-    assert found[0] == found[1]
-    return found[0][0]
+    make = FORMS[form][1]
+    answers, _ = await inline_daemon.compared(partial(warm, form), lambda here: scenario(here, make), patch)
+    return answers
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -121,7 +116,7 @@ async def test_requests_that_repeat(form: str, inline: list[Any], monkeypatch: p
     async def scenario(here: Daemon, make: Make) -> list[Any]:
         data = [struct.pack("<2f", 1.5 * number, -number) for number in range(10)]
         return [
-            await ask(here, make(each))
+            await call(here, make(each))
             for each in (*data, b"\xff\xff\xff\xff\0\0\0\0", b"short..", bytes(12))
         ]
 
@@ -140,9 +135,9 @@ async def test_a_model_that_fails(
 ) -> None:
     async def scenario(here: Daemon, make: Make) -> list[Any]:
         with monkeypatch.context() as patch:
-            patch.setattr(here.model.version(""), "_run", failing(error))
-            failed = await ask(here, make(bytes(8)))
-        return [failed, await ask(here, make(bytes(8)))]
+            patch.setattr(here.version, "_run", failing(error))
+            failed = await call(here, make(bytes(8)))
+        return [failed, await call(here, make(bytes(8)))]
 
     answers = await compared(form, scenario, monkeypatch)
     assert b" 200 " not in answers[0][0]
@@ -159,10 +154,10 @@ async def test_an_answer_that_takes_several_writes(
 
     async def scenario(here: Daemon, make: Make) -> list[Any]:
         with monkeypatch.context() as growing:
-            growing.setattr(here.model.version(""), "_run", lambda *_: (large,))
-            head, body = await ask(here, make(bytes(8)))
+            growing.setattr(here.version, "_run", lambda *_: (large,))
+            head, body = await call(here, make(bytes(8)))
         assert bytes(large.view) in body
-        return [head, body, await ask(here, make(bytes(8)))]
+        return [head, body, await call(here, make(bytes(8)))]
 
     await compared(form, scenario, monkeypatch)
     assert len([each for each in inline if each is not None]) >= 2
@@ -173,7 +168,7 @@ async def test_another_id_of_the_server(inline: list[Any], monkeypatch: pytest.M
 
     async def scenario(here: Daemon, make: Make) -> list[Any]:
         here.assembly.service.id = "another"
-        return [await ask(here, make(struct.pack("<2f", number, 0))) for number in range(3)]
+        return [await call(here, make(struct.pack("<2f", number, 0))) for number in range(3)]
 
     answers = await compared("trtis", scenario, monkeypatch)
     assert len([each for each in inline if each is not None]) >= 3
@@ -189,9 +184,9 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> list[HandlerInlinePath]:
 @pytest.mark.parametrize("form", FORMS)
 async def test_idle_connections_keep_no_message(form: str, paths: list[HandlerInlinePath]) -> None:
     dialect, make = FORMS[form]
-    async with daemon(dialects=[dialect]) as here:
+    async with daemon(dialect) as here:
         for number in range(WARM):
-            await ask(here, make(struct.pack("<2f", number, 0)))
+            await call(here, make(struct.pack("<2f", number, 0)))
         assert bytes(paths[-1].request.body) == b""
 
 
@@ -210,7 +205,7 @@ async def test_the_model_gets_the_context_of_the_request(
 
     async def scenario(here: Daemon, make: Make) -> None:
         for number in range(3):
-            await ask(here, make(struct.pack("<2f", number, 0)))
+            await call(here, make(struct.pack("<2f", number, 0)))
 
     await compared(form, scenario, monkeypatch)
     assert len([each for each in inline if each is not None]) >= 3
@@ -227,7 +222,7 @@ async def test_the_default_model(inline: list[Any], monkeypatch: pytest.MonkeyPa
         processor, found = handler._processor, []
         for model in ("n", "n", "m", "", "m"):
             processor.default_model = model
-            found += [await ask(here, grps(bytes(8), "")), await ask(here, grps(bytes(8), "n-1"))]
+            found += [await call(here, grps(bytes(8), "")), await call(here, grps(bytes(8), "n-1"))]
         models = here.assembly.service.router.models
         return [*found, [models[name].statistics["1"].inference_count for name in "mn"]]
 
@@ -235,9 +230,9 @@ async def test_the_default_model(inline: list[Any], monkeypatch: pytest.MonkeyPa
     for usual in (False, True):
         if usual:
             monkeypatch.setattr(HttpPipeline, "inline_path", lambda *_: None)
-        async with daemon(dialects=["grps"], default_model="m") as here:
+        async with daemon("grps", default_model="m") as here:
             for _ in range(WARM):
-                await ask(here, grps(bytes(8), ""))
+                await call(here, grps(bytes(8), ""))
             found.append(await scenario(here))
     assert found[0] == found[1]
     assert found[0][-1] == [WARM + 2, 2 + 5]

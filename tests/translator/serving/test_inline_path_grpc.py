@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-import yaml
 
-from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.tfserving.codec_grpc import known_requests
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.grpc.server import GrpcServer
@@ -22,29 +21,17 @@ from interlingua.protocols.wire import GrpcRequest
 from interlingua.schemas import (
     CancelToken,
     Context,
-    Datatype,
     ErrorCode,
     InferenceError,
-    InferRequest,
-    Operation,
-    Signature,
-    Tensor,
-    TensorSpec,
 )
 from interlingua.schemas.oip import MESSAGES
 from interlingua.schemas.trtis import MESSAGES as TRTIS_MESSAGES
-from interlingua.translator.assembly import Assembly, assemble, load_local
-from interlingua.translator.config.loader import parse
-from interlingua.translator.serving.handler import TransportPipeline
 from interlingua.translator.serving.inline_path import UnfinishedCall
-from interlingua.translator.serving.pipeline import Pipeline
 from tests.spies import failing
 from tests.translator.serving import spied_paths
+from tests.translator.serving.inline_daemon import WARM, InlineDaemon, compared, infer_call, local_models
 
 OIP = "/inference.GRPCInferenceService/ModelInfer"
-TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
-SIGNATURE = Signature(*[(TensorSpec("x", Datatype.FP32, (-1, -1)),)] * 2)
-WARM = 6
 INLINE = ("oip", "tfserving", "trtis", "grps")
 """The dialects whose calls may take the inline path."""
 
@@ -52,29 +39,23 @@ INLINE = ("oip", "tfserving", "trtis", "grps")
 def message(dialect: str, *numbers: float, model: str = "m", name: str = "x") -> tuple[str, bytes]:
     """The method, and a request with ``numbers``."""
     data = np.float32(numbers).tobytes()
-    tensor = Tensor(name, Datatype.FP32, (1, len(numbers)), memoryview(data))
-    calls = DIALECTS[dialect].bindings["grpc"].calls
-    call: Any = calls[Operation.INFER].encode(InferRequest(model, (tensor,)), SIGNATURE)[0]
+    call = infer_call(dialect, "grpc", data, len(numbers), model, name)
     return call.method, bytes(call.whole)
 
 
 def oip_with_id(number: int) -> bytes:
-    asked: Any = MESSAGES["inference.ModelInferRequest"].FromString(message("oip", number)[1])
-    asked.id = str(number)
-    return bytes(asked.SerializeToString())
+    request: Any = MESSAGES["inference.ModelInferRequest"].FromString(message("oip", number)[1])
+    request.id = str(number)
+    return bytes(request.SerializeToString())
 
 
 @dataclass
-class Daemon:
-    """A daemon with local models, and a caller of it."""
+class Daemon(InlineDaemon):
+    """With a caller of it."""
 
-    server: GrpcServer
-    pipeline: Pipeline
-    assembly: Assembly
     channel: Any
-    dialect: str
 
-    async def ask(self, *numbers: float, body: bytes | None = None, **more: Any) -> Any:
+    async def call(self, *numbers: float, body: bytes | None = None, **more: Any) -> Any:
         """The answer, or its status and text."""
         method, made = message(self.dialect, *(numbers or (1.5, -2.5)))
         try:
@@ -82,55 +63,23 @@ class Daemon:
         except grpc.aio.AioRpcError as error:
             return error.code(), error.details()
 
-    @property
-    def version(self) -> Any:
-        return self.assembly.service.router.models["m"].version("")
-
-    @property
-    def counts(self) -> dict[str, Any]:
-        """Everything that is counted, but the times."""
-        metrics, load = self.pipeline.request_metrics[self.dialect], self.pipeline.load
-        each = self.version.statistics
-        return {
-            "ended": dict(metrics.ended),
-            "in flight": (metrics.in_flight, load.requests, load.total.requests, self.server.at_work),
-            "bytes": (metrics.received_bytes, metrics.sent_bytes),
-            "flows": {key: (sum(flow.counts), flow.failed) for key, flow in metrics.flows.items()},
-            "stages": {key: sum(stage.counts) for key, stage in metrics.stages.items()},
-            "version": (each.inference_count, each.refused, dict(each.failures), sum(each.latencies.counts)),
-            "requests": next(self.assembly.service.numbers),
-            "trend": len(self.assembly.service.trends.counts().latencies_ns),
-            "failures": self.assembly.service.access.recorded,
-        }
-
 
 @asynccontextmanager
-async def daemon(dialect: str, **listener: Any) -> AsyncIterator[Daemon]:
-    model = {"backend": "identity", "signature": {"inputs": TENSORS, "outputs": TENSORS}}
-    config = {
-        "server": {"access_log": "errors"},
-        "admin": {"listen": "127.0.0.1:0"},
-        "listeners": [{"listen": "127.0.0.1:0", "transport": "grpc", "dialects": [dialect]} | listener],
-        "models": {"m": model, "n": model},
-    }
-    options = parse(yaml.safe_dump(config))
-    assembly = assemble(options, load_local(options))
-    (listening,) = options.listeners
-    pipeline = assembly.pipeline(listening)
-    server = GrpcServer(
-        pipeline.handlers["grpc"],
-        parse_address(listening.listen),
-        load=pipeline.load,
-        max_response_bytes=listening.max_response_bytes,
-    )
-    address = await server.start()
-    async with grpc.aio.insecure_channel(f"{address.host}:{address.port}") as channel:
-        here = Daemon(server, pipeline, assembly, channel, dialect)
-        for number in range(WARM):
-            assert isinstance(await here.ask(number, 1), bytes)
-        yield here
-    await server.stop(0)
-    await assembly.close()
+async def daemon(dialect: str = "oip", **listener: Any) -> AsyncIterator[Daemon]:
+    async with local_models("grpc", dialect, **listener) as (assembly, pipeline, listening):
+        server = GrpcServer(
+            pipeline.handlers["grpc"],
+            parse_address(listening.listen),
+            load=pipeline.load,
+            max_response_bytes=listening.max_response_bytes,
+        )
+        address = await server.start()
+        async with grpc.aio.insecure_channel(f"{address.host}:{address.port}") as channel:
+            here = Daemon(server, pipeline, assembly, dialect, channel)
+            for number in range(WARM):
+                assert isinstance(await here.call(number, 1), bytes)
+            yield here
+        await server.stop(0)
 
 
 @pytest.fixture
@@ -139,26 +88,12 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return spied_paths.record(monkeypatch, spied_paths.INLINE, lambda _, answer: answer)
 
 
-async def compared(
-    scenario: Callable[[Daemon], Any], patch: pytest.MonkeyPatch, dialect: str = "oip", **listener: Any
-) -> Any:
-    """What ``scenario`` returns, which is the same on the usual path, as are the counts."""
-    found = []
-    for usual in (False, True):
-        if usual:
-            patch.setattr(TransportPipeline, "inline_path", lambda *_: None)
-        async with daemon(dialect, **listener) as here:
-            found.append((await scenario(here), here.counts))
-    assert found[0] == found[1]
-    return found[0][0]
-
-
 @pytest.mark.parametrize("dialect", INLINE)
 async def test_calls_that_repeat(dialect: str, inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(here: Daemon) -> list[Any]:
-        return [await here.ask(number / 2, -number) for number in range(10)]
+        return [await here.call(number / 2, -number) for number in range(10)]
 
-    answers = await compared(scenario, monkeypatch, dialect)
+    answers, _ = await compared(partial(daemon, dialect), scenario, monkeypatch)
     for number, answer in enumerate(answers):
         assert np.float32([number / 2, -number]).tobytes() in answer
     assert len([each for each in inline if each is not None]) >= 10
@@ -171,18 +106,18 @@ async def test_answers_have_the_numbers_of_their_calls(
     read = TRTIS_MESSAGES["nvidia.inferenceserver.InferResponse"].FromString
 
     async def scenario(here: Daemon) -> list[Any]:
-        found = [await here.ask(1)]
+        found = [await here.call(1)]
         for error in (InferenceError(ErrorCode.MODEL_FAILED, "broken"), ValueError("a bug")):
             with monkeypatch.context() as patch:
                 patch.setattr(here.version, "_run", failing(error))
-                found.append(await here.ask(2))
-            found.append(await here.ask(3))
+                found.append(await here.call(2))
+            found.append(await here.call(3))
         with monkeypatch.context() as patch:
             patch.setattr("interlingua.protocols.trtis.codec_grpc.MAX_MESSAGE_BYTES", 3)
-            found += [await here.ask(4), await here.ask(5)]
-        return [*found, await here.ask(body=b"\xff\xff"), await here.ask(6)]
+            found += [await here.call(4), await here.call(5)]
+        return [*found, await here.call(body=b"\xff\xff"), await here.call(6)]
 
-    answers = await compared(scenario, monkeypatch, "trtis")
+    answers, _ = await compared(partial(daemon, "trtis"), scenario, monkeypatch)
     statuses = [read(each).request_status for each in answers if isinstance(each, bytes)]
     numbers = [status.request_id for status in statuses]
     assert numbers == sorted(set(numbers))
@@ -197,10 +132,11 @@ async def test_messages_are_recognized(inline: list[Any], monkeypatch: pytest.Mo
 
     async def scenario(here: Daemon) -> bool:
         numbers = range(37)
-        assert np.float32(numbers).tobytes() in await here.ask(*numbers)
+        assert np.float32(numbers).tobytes() in await here.call(*numbers)
         return known_requests.find(message("tfserving", *numbers)[1]) is not None
 
-    assert await compared(scenario, monkeypatch, "tfserving")
+    known, _ = await compared(partial(daemon, "tfserving"), scenario, monkeypatch)
+    assert known
     assert any(each is not None for each in inline)
 
 
@@ -221,10 +157,10 @@ async def test_calls_that_differ(inline: list[Any], monkeypatch: pytest.MonkeyPa
     async def scenario(here: Daemon) -> list[Any]:
         found = []
         for body in bodies:
-            found += [await here.ask(body=body), await here.ask(3.5, 4)]
+            found += [await here.call(body=body), await here.call(3.5, 4)]
         return found
 
-    await compared(scenario, monkeypatch)
+    await compared(daemon, scenario, monkeypatch)
     assert any(each is not None for each in inline)
 
 
@@ -238,10 +174,10 @@ async def test_a_model_that_fails(
     async def scenario(here: Daemon) -> list[Any]:
         with monkeypatch.context() as patch:
             patch.setattr(here.version, "_run", failing(error))
-            failed = await here.ask()
-        return [failed, await here.ask()]
+            failed = await here.call()
+        return [failed, await here.call()]
 
-    answers = await compared(scenario, monkeypatch, dialect)
+    answers, _ = await compared(partial(daemon, dialect), scenario, monkeypatch)
     # two dialects have errors in answers
     assert isinstance(answers[0], bytes if dialect in ("trtis", "grps") else tuple)
     assert b"\0\0\xc0\x3f\0\0\x20\xc0" in answers[1]
@@ -250,9 +186,9 @@ async def test_a_model_that_fails(
 
 async def test_an_answer_above_the_limit(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(here: Daemon) -> list[Any]:
-        return [await here.ask(*range(100)), await here.ask()]
+        return [await here.call(*range(100)), await here.call()]
 
-    answers = await compared(scenario, monkeypatch, max_response_bytes=100)
+    answers, _ = await compared(partial(daemon, max_response_bytes=100), scenario, monkeypatch)
     assert answers[0][0] is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert any(isinstance(each, UnfinishedCall) for each in inline)
 
@@ -261,7 +197,7 @@ async def test_calls_that_take_the_usual_path(inline: list[Any], monkeypatch: py
     """Compressed ones, and those whose end comes after their message."""
 
     async def scenario(here: Daemon) -> list[Any]:
-        found = [await here.ask(compression=grpc.Compression.Gzip) for _ in range(4)]
+        found = [await here.call(compression=grpc.Compression.Gzip) for _ in range(4)]
         method, body = message("oip", 1.5, 2.5)
         for _ in range(4):
             call = here.channel.stream_unary(method)()
@@ -271,22 +207,22 @@ async def test_calls_that_take_the_usual_path(inline: list[Any], monkeypatch: py
             found.append(await call)
         return found
 
-    answers = await compared(scenario, monkeypatch)
+    answers, _ = await compared(daemon, scenario, monkeypatch)
     assert all(isinstance(each, bytes) for each in answers)
 
 
 async def test_many_calls_at_once(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(here: Daemon) -> list[Any]:
-        return await asyncio.gather(*[here.ask(number, -number) for number in range(300)])
+        return await asyncio.gather(*[here.call(number, -number) for number in range(300)])
 
-    answers = await compared(scenario, monkeypatch)
+    answers, _ = await compared(daemon, scenario, monkeypatch)
     for number, answer in enumerate(answers):
         assert np.float32([number, -number]).tobytes() in answer
 
 
 async def test_calls_while_the_listener_stops(inline: list[Any]) -> None:
     async with daemon("oip") as here:
-        calls = [asyncio.ensure_future(here.ask(number, 1)) for number in range(200)]
+        calls = [asyncio.ensure_future(here.call(number, 1)) for number in range(200)]
         await asyncio.sleep(0.005)
         assert await here.server.stop(5) == 0
         for number, answer in enumerate(await asyncio.gather(*calls)):
@@ -307,14 +243,14 @@ async def test_calls_that_are_cancelled(inline: list[Any]) -> None:
             call.cancel()
         del here.version._run
         here.version._run = here.version.instance.run
-        assert isinstance(await here.ask(), bytes)
+        assert isinstance(await here.call(), bytes)
         assert here.counts["in flight"] == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("how", ["deadline", "cancelled"])
 async def test_a_call_that_is_over(how: str, inline: list[Any]) -> None:
     async with daemon("oip") as here:
-        assert isinstance(await here.ask(timeout=20), bytes)
+        assert isinstance(await here.call(timeout=20), bytes)
         method, body = message("oip", 1.5, 2.5)
         handler: Any = here.pipeline.handlers["grpc"]
         path = handler.inline_path(GrpcRequest(method, body))
@@ -326,7 +262,7 @@ async def test_a_call_that_is_over(how: str, inline: list[Any]) -> None:
         answer = await call.serve(GrpcRequest(method, body, {}, context))
         assert answer.code == (4 if how == "deadline" else 1)
         assert here.counts["in flight"] == (0, 0, 0, 0)
-        assert sum(here.counts["version"][2].values()) == 1
+        assert here.failures == 1
 
 
 @pytest.mark.parametrize("dialect", INLINE)
