@@ -88,6 +88,10 @@ class HttpClientConnection(asyncio.Protocol):
             return
         self.heard = True
         reader = self.reader
+        reply = reader.read_whole(data)
+        if reply is not None:
+            self._finish(reply)
+            return
         begun = reader.state is BODY
         try:
             reader.receive(data)
@@ -245,30 +249,35 @@ class HttpClientConnection(asyncio.Protocol):
         elif self._arriving is not None:
             self._advance_arriving(self._arriving)
         elif reader.complete:
-            if self._limit is not None and len(reader.body) > self._limit:
-                self._fail(self._errors.too_large(len(reader.body)))
-                return
             if self._direct:
                 self._end_direct()
-            waiter = self._waiter
-            # a callback has its outcome only from here
-            if waiter is not None and (self._calls_back or not waiter.done()):  # _deliver, inlined
-                self._waiter, headers = None, reader.headers
-                reply = HttpReply(headers.status, headers.headers, reader.body)
-                unsent = self._sending is not None or self._transport.get_write_buffer_size()
-                # first: the waiter may send its next request
-                if reader.state is IDLE and not unsent:  # release, inlined
-                    self._busy, reader.body = False, b""
-                    self._free(self)
-                else:
-                    self.release()
-                waiter.set_result(reply)
-            else:
-                self.release()
+            headers = reader.headers
+            self._finish(HttpReply(headers.status, headers.headers, reader.body))
         elif self._limit is not None and reader.size > self._limit:
             self._fail(self._errors.too_large(reader.size))
         else:
             self._receive_directly()
+
+    def _finish(self, reply: HttpReply) -> None:
+        """The answer is complete."""
+        if self._limit is not None and len(reply.body) > self._limit:
+            self._fail(self._errors.too_large(len(reply.body)))
+            return
+        waiter = self._waiter
+        # a callback has its outcome only from here
+        if waiter is None or not (self._calls_back or not waiter.done()):
+            self.release()
+            return
+        self._waiter = None
+        reader = self.reader
+        unsent = self._sending is not None or self._transport.get_write_buffer_size()
+        # first: the waiter may send its next request
+        if reader.state is IDLE and not unsent:  # release, inlined
+            self._busy, reader.body = False, b""
+            self._free(self)
+        else:
+            self.release()
+        waiter.set_result(reply)
 
     def _receive_directly(self) -> None:
         if self.reader.missing >= DIRECT_BYTES and not self._direct:

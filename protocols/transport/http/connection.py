@@ -89,7 +89,14 @@ class HttpConnection(BodyReceiver):
         reader = self._reader
         state = reader.state
         if state is IDLE:
-            self._begin(data)
+            path = self._repeated.path
+            if path is None or (body := reader.read_whole(data)) is None:
+                self._begin(data)
+            elif (call := path.begin(body, NO_CONTEXT, self)) is None:
+                self._serve(reader.headers)
+            else:
+                self._call, self._expires = call, math.inf
+                self._connections.in_flight.add(self)
         elif state is BODY:
             self._expires = monotonic() + self._settings.timeouts.body_secs
             self._read_body(data)

@@ -26,6 +26,9 @@ from interlingua.protocols.wire import Buffer
 _KNOWN_BYTES = 1 << 12
 """The longest header section that is kept to recognise the next one."""
 
+_WHOLE_BYTES = 1 << 14
+"""Up to this size, requests that come at once are read in one step."""
+
 _NONE = RequestHeaders(b"", "", "", "", 1, {}, False, 0, False)
 
 
@@ -101,6 +104,7 @@ class RequestReader:
         "_data",
         "_known",
         "_probe",
+        "_whole",
         "body",
         "headers",
         "state",
@@ -114,6 +118,7 @@ class RequestReader:
     ) -> None:
         self._allocate = allocate
         self._known = known
+        self._whole = -1  # the size of a request with the same headers, if that is small
         self.state = IDLE
         self.headers = _NONE
         self.body: Buffer = b""
@@ -144,6 +149,15 @@ class RequestReader:
             self._data, self._at = bytearray(self._data[self._at :]), 0
         self._data += data
 
+    def read_whole(self, data: bytes) -> bytes | None:
+        """In state IDLE, the body of the request in ``data``, if that is all of a small one whose headers are
+        those of the one before. Else nothing is read."""
+        if len(data) != self._whole or self._data or not data.startswith(self.headers.raw):
+            return None
+        self.body = body = data[len(self.headers.raw) :]
+        self.state = TRANSITIONS[self.state][REQUEST]
+        return body
+
     def read_headers(self, data: bytes = b"") -> RequestHeaders | None:
         """In state IDLE, go on with ``data``: the headers of the next request once they are complete. The
         state is then ANSWERING if the body is complete too, else BODY. Raises ``HeadersError``."""
@@ -159,6 +173,8 @@ class RequestReader:
             if found is None:
                 return None
             self.headers = headers = found
+            size = len(found.raw) + found.length
+            self._whole = size if found.length >= 0 and size <= _WHOLE_BYTES else -1
             at = self._at
         self._probe = None
         at += len(headers.raw)
@@ -234,7 +250,7 @@ class RequestReader:
         self.state = TRANSITIONS[self.state][ANSWERED]
         self.body = b""
         if len(self.headers.raw) > _KNOWN_BYTES:
-            self.headers = _NONE
+            self.headers, self._whole = _NONE, -1
         return self._at < len(self._data)
 
     def close(self) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from interlingua.protocols.transport.http1.arriving import STREAMED_BYTES, ArrivingBody
 from interlingua.protocols.transport.http1.body import (
-    COPIED_BYTES,
     ChunkedBody,
     SizedBody,
     UnchunkedBody,
@@ -30,7 +29,10 @@ from interlingua.protocols.transport.http1.reply_headers import (
     parse_reply_headers,
     reply_parser,
 )
-from interlingua.protocols.wire import Buffer
+from interlingua.protocols.wire import Buffer, HttpReply
+
+_WHOLE_BYTES = 1 << 14
+"""Up to this size, answers that come at once are read in one step."""
 
 _KNOWN_BYTES = 1 << 12
 """The longest header section that is kept to recognise the next one."""
@@ -132,6 +134,22 @@ class ReplyReader:
         self.body, self._body, self.complete = b"", None, False
         self._bodiless, self._streamed, self._interim, self._taken = bodiless, streamed, 0, 0
 
+    def read_whole(self, data: bytes) -> HttpReply | None:
+        """The answer to the request that is out, if ``data`` is all of a small one whose headers are those of
+        the one before, and another request may follow. Else nothing is read. The next step is :meth:`begin`:
+        ``headers``, ``body`` and ``complete`` are not those of this answer."""
+        if self.state is not HEADERS or self._data or self._streamed or len(data) > _WHOLE_BYTES:
+            return None
+        headers, repeated = self._known, self._repeated
+        if repeated is not None:
+            at, headers = repeated.read(data), repeated.reply
+        else:
+            at = len(headers.raw) if data.startswith(headers.raw) else 0
+        if not at or at + headers.length != len(data) or self._bodiless or not headers.keep_alive:
+            return None
+        self.state = _ENDS[COMPLETE]
+        return HttpReply(headers.status, headers.headers, data[at:])
+
     def receive(self, data: bytes) -> None:
         """Go on with ``data``. Raises ``HeadersError`` and ``BodyError``."""
         surplus = True
@@ -201,20 +219,7 @@ class ReplyReader:
             at, headers = repeated.read(data), repeated.reply
         if not at:
             return self._read_headers(data)
-        length = 0 if self._bodiless else headers.length
-        end = at + length
-        if self._streamed or length < 0 or end > len(data):
-            return self._begin_body(headers, data, at)
-        # _begin_body and body_in, inlined
-        if type(data) is not bytes:
-            self.body = bytes(data[at:end])
-        elif length > COPIED_BYTES:
-            self.body = memoryview(data)[at:end]
-        else:
-            self.body = data[at:end]
-        self.headers, self.complete = headers, True
-        self.state = _ENDS[COMPLETE if headers.keep_alive else LAST]
-        return end < len(data)
+        return self._begin_body(headers, data, at)
 
     def _read_headers(self, data: bytes | bytearray) -> bool:
         """Read the final answer's headers, and what is here of its body. Returns whether input is left

@@ -111,6 +111,56 @@ class TestInput:
         reader.answered()
         assert reader.read_headers(post("/a", b"2")) is first and reader.body == b"2"
 
+    def test_a_small_request_that_repeats_another_is_read_whole(self) -> None:
+        reader = RequestReader()
+        first = reader.read_headers(post("/a", b"1"))
+        reader.answered()
+        for body in (b"2", b"3"):
+            assert reader.read_whole(post("/a", body)) == reader.body == body
+            assert reader.state is ReadState.ANSWERING and reader.headers is first
+            assert not reader.answered()
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"",
+            post("/b", b"2"),
+            post("/a", b"22"),
+            post("/a", b"2")[:-1],
+            post("/a", b"2") + b"\r",
+            b"\r\n" + post("/a", b"2")[:-2],
+        ],
+    )
+    @pytest.mark.parametrize("before", [b"", b"PO", post("/a", b"2")[:-1]])
+    def test_what_is_not_whole_is_not_read(self, data: bytes, before: bytes) -> None:
+        def after(*reads: bytes) -> RequestReader:
+            reader = RequestReader()
+            reader.read_headers(post("/a", b"1"))
+            reader.answered()
+            for each in reads:
+                if reader.state is ReadState.IDLE:
+                    reader.read_headers(each)
+            return reader
+
+        reader, other = after(before), after(before)
+        if reader.state is ReadState.IDLE:
+            assert reader.read_whole(data) is None
+            for each in (reader, other):
+                try:
+                    each.read_headers(data)
+                except HeadersError:
+                    return
+            assert (reader.state, reader.headers, reader.body) == (other.state, other.headers, other.body)
+
+    def test_long_requests_are_not_read_whole(self) -> None:
+        reader = RequestReader()
+        for request in (post("/a", bytes(20_000)), post("/a", b"1", f"X: {'y' * 5000}"), CHUNKED):
+            assert reader.read_headers(request) is not None
+            if reader.state is ReadState.BODY:
+                reader.read_body(b"0\r\n\r\n")
+            reader.answered()
+            assert reader.read_whole(request) is None
+
     def test_long_headers_are_not_kept(self) -> None:
         reader = RequestReader()
         long = post("/a", b"1", f"X: {'y' * 5000}")

@@ -221,6 +221,84 @@ class TestRepeatedAnswers:
                 reader = ReplyReader()
             assert self._outcome(reader, sent, cuts) == self._outcome(ReplyReader(), sent, cuts)
 
+    @given(
+        st.sampled_from(HEADS),
+        st.lists(
+            st.tuples(
+                st.text(" abc;=\r\n\0", max_size=8),
+                st.sampled_from(["", "1", "close"]),
+                st.sampled_from([b"ok", b"ok", b"o", b"ok?"]),
+            ),
+            min_size=2,
+            max_size=5,
+        ),
+        st.booleans(),
+        st.booleans(),
+    )
+    def test_a_whole_answer_is_what_its_pieces_are(
+        self, head: str, answers: list[tuple[str, str, bytes]], streamed: bool, bodiless: bool
+    ) -> None:
+        """Or nothing of it is read."""
+        reader = ReplyReader()
+        for first, second, body in answers:
+            data, fresh = head.format(first, second).encode() + body, ReplyReader()
+            if reader.state is not ReplyState.IDLE:
+                reader = ReplyReader()
+            for each in (reader, fresh):
+                each.begin(streamed=streamed, bodiless=bodiless)
+            reply = reader.read_whole(data)
+            errors = []
+            for each in (fresh,) if reply is not None else (reader, fresh):
+                try:
+                    each.receive(data)
+                    errors.append("")
+                except HeadersError as error:
+                    errors.append(str(error))
+            headers = fresh.headers
+            if reply is not None:
+                assert (errors, fresh.complete, streamed, bodiless) == ([""], True, False, False)
+                assert (reply.status, dict(reply.headers)) == (headers.status, dict(headers.headers))
+                assert (reply.body, reader.state) == (fresh.body, fresh.state)
+            elif not errors[0] and not errors[1]:
+                found = reader.headers
+                assert (found.status, dict(found.headers)) == (headers.status, dict(headers.headers))
+                assert (found.keep_alive, found.length) == (headers.keep_alive, headers.length)
+                assert (reader.body, reader.state) == (fresh.body, fresh.state)
+            else:
+                assert errors[0] == errors[1]
+
+    @pytest.mark.parametrize("values", [(1, 1), (1, 2)])
+    def test_a_small_answer_that_repeats_another_is_whole(self, values: tuple[int, int]) -> None:
+        head = b"HTTP/1.1 200 OK\r\nDate: %d\r\nContent-Length: 2\r\n\r\n%d!"
+        reader = ReplyReader()
+        for value in (0, *values):
+            read(reader, head % (value, value), [])
+        for value in values:
+            reader.begin()
+            reply = reader.read_whole(head % (value, value))
+            assert reply is not None
+            assert (reply.body, reply.headers["date"]) == (b"%d!" % value, str(value))
+            assert reader.state is ReplyState.IDLE
+
+    @pytest.mark.parametrize(
+        ("cut", "before"), [(slice(0, -1), b""), (slice(None), b"HTTP/1.1 2"), (slice(1, None), b"H")]
+    )
+    def test_a_part_of_an_answer_is_not_whole(self, cut: slice, before: bytes) -> None:
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+        reader = ReplyReader()
+        read(reader, answer, [])
+        reader.begin()
+        if before:
+            reader.receive(before)
+        assert reader.read_whole(answer[cut]) is None
+
+    def test_input_without_a_request_is_no_answer(self) -> None:
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+        reader = ReplyReader()
+        read(reader, answer, [])
+        assert reader.state is ReplyState.IDLE
+        assert reader.read_whole(answer) is None
+
     def test_a_header_that_has_changed_is_read_without_a_parse(self, monkeypatch: pytest.MonkeyPatch) -> None:
         head = b"HTTP/1.1 200 OK\r\nNV-Status: id %d\r\nContent-Length: 2\r\n\r\nok"
         reader = ReplyReader()
