@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from interlingua.protocols.manifest import Manifest
 from interlingua.protocols.wire import (
+    ArrivingMessage,
     BrpcAnswer,
     BrpcRequest,
     Buffer,
@@ -121,7 +122,7 @@ class Opened(Generic[Answer]):
     version: str = ""
     message: Any = None
     argument: Any = None
-    arriving: HttpRequest | None = None
+    arriving: HttpRequest | ArrivingMessage | None = None
     count: Callable[[], None] | None = None
 
 
@@ -149,7 +150,12 @@ class Repeats(NamedTuple):
     size: int
     pieces: tuple[tuple[int, int, bytes], ...]
 
-    def fits(self, message: Buffer) -> bool:
+    @property
+    def lead(self) -> int:
+        """How many bytes precede the contents if nothing follows them; else 0."""
+        return self.pieces[0][1] if len(self.pieces) == 1 and not self.pieces[0][0] else 0
+
+    def fits(self, message: Buffer | ArrivingMessage) -> bool:
         """Whether ``message`` repeats them."""
         if len(message) != self.size:
             return False

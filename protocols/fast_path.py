@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from interlingua.protocols.wire import Buffer
+from interlingua.protocols.wire import ArrivingMessage, Buffer
 from interlingua.schemas import Context
 
 
 class FastCall(Protocol):
     """A message that was sent on. Unless :meth:`FastCaller.answered` is called, it is one of these two that
-    ends the request."""
+    ends the request. ``handle`` is what a client knows the call by; that of an ``ArrivingMessage`` takes the
+    rest, by ``fed_by``."""
+
+    handle: Any
 
     async def serve(self, request: Any) -> Any:
         """As the handler's ``serve``, after :meth:`FastCaller.fall_back`, with the whole request."""
@@ -51,9 +54,15 @@ class InlineCaller(Protocol):
 
 
 class FastPath(Protocol):
-    """For messages with the same headers, or metadata."""
+    """For messages of ``size`` bytes with the same headers, or metadata. One that is arriving may be sent on
+    once its first ``lead`` bytes are here; 0 if it must be complete."""
 
-    def begin(self, message: Buffer, context: Context, caller: FastCaller) -> FastCall | None:
+    size: int
+    lead: int
+
+    def begin(
+        self, message: Buffer | ArrivingMessage, context: Context, caller: FastCaller
+    ) -> FastCall | None:
         """Send ``message`` on; None if the handler is to serve it."""
 
 
@@ -85,6 +94,10 @@ class SentWaiter(Protocol):
     def set_exception(self, fault: Exception) -> None:
         """The error. Never raises."""
 
+    def answer_begins(self, message: ArrivingMessage) -> Any:
+        """The caller that takes an answer while it arrives, whose message begins so; None if it takes a whole
+        one. Its ``fed_by`` returns what the rest goes to. Never raises."""
+
 
 @runtime_checkable
 class CallbackClient(Protocol):
@@ -94,8 +107,9 @@ class CallbackClient(Protocol):
         """What :meth:`begin` needs to know of requests like ``request`` whose messages have ``size`` bytes;
         the message of ``request`` itself is not read. Raises as ``send``."""
 
-    def begin(self, prepared: Any, message: Buffer, deadline: float, waiter: SentWaiter) -> Any:
-        """Send a request now, on an open connection; its ``message`` has the prepared size.
+    def begin(self, prepared: Any, message: Any, deadline: float, waiter: SentWaiter) -> Any:
+        """Send a request now, on an open connection; its ``message`` has the prepared size, and may be an
+        ``ArrivingMessage`` where the path has a ``lead``.
         Returns a handle for :meth:`cancel`, None without such a connection. Raises as ``send``, with nothing
         sent."""
 

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from interlingua.protocols.repeated import LONGEST, MOST
-from interlingua.protocols.wire import Buffer
+from interlingua.protocols.wire import ArrivingMessage, Buffer
 
 T = TypeVar("T")
 
@@ -29,8 +29,11 @@ class Repeated(NamedTuple, Generic[T]):
     places: tuple[tuple[int, int], ...]
     facts: T
 
-    def contents(self, message: Buffer) -> list[memoryview]:
-        """The contents in ``message``, as views."""
+    def contents(self, message: Buffer | ArrivingMessage) -> list[memoryview]:
+        """The contents in ``message``, as views; those of one that has passed on are zeros, which take no
+        memory unless they are read."""
+        if isinstance(message, ArrivingMessage):
+            return [np.zeros(stop - start, np.uint8).data for start, stop in self.places]
         view, found = memoryview(message), []
         for start, stop in self.places:  # a comprehension is a call
             found.append(view[start:stop])
@@ -43,7 +46,7 @@ class RepeatedMessages(Generic[T]):
     def __init__(self) -> None:
         self._known: dict[int, list[Repeated[T]]] = {}
 
-    def find(self, message: Buffer) -> Repeated[T] | None:
+    def find(self, message: Buffer | ArrivingMessage) -> Repeated[T] | None:
         """What ``message`` repeats, if it does."""
         for known in self._known.get(len(message), ()):
             for start, stop, piece in known.pieces:

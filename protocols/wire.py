@@ -205,6 +205,36 @@ class GrpcRequest:
         self.metadata = {**self.metadata, **headers}
 
 
+class ArrivingMessage:
+    """A gRPC message of ``size`` bytes of which only those of ``begin`` are kept: the rest passes on as it
+    arrives. Its length is the size; a slice that ends after ``begin`` is shorter than its bounds say.
+    ``deadline`` is that of the caller, a ``time.monotonic``."""
+
+    __slots__ = ("begin", "deadline", "size")
+
+    rest = None
+    """See ``HttpRequest``: nothing is left to be received."""
+
+    def __init__(self, begin: bytes, size: int, deadline: float | None = None) -> None:
+        self.begin = begin
+        self.size = size
+        self.deadline = deadline
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, place: slice) -> bytes:
+        return self.begin[place]
+
+    def passed(self) -> InferenceError:
+        """The error of a request that would have to be decoded, or sent again."""
+        return InferenceError(ErrorCode.UNAVAILABLE, "the message has passed on to an upstream; try again")
+
+    async def collect(self) -> None:
+        """See ``HttpRequest``. Raises UNAVAILABLE."""
+        raise self.passed()
+
+
 @dataclass(slots=True)
 class GrpcAnswer:
     """A unary gRPC answer, on either side. ``code`` is the gRPC status number (0 is OK); an answer

@@ -29,7 +29,7 @@ from interlingua.protocols.oip.long_messages import LONG_BYTES
 from interlingua.protocols.protobuf_message import parse, split_off
 from interlingua.protocols.protobuf_wire import join_parts
 from interlingua.protocols.repeated_messages import RepeatedMessages
-from interlingua.protocols.wire import NO_PARAMS, Buffer, GrpcAnswer, GrpcRequest
+from interlingua.protocols.wire import NO_PARAMS, ArrivingMessage, Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     Datatype,
     InferenceError,
@@ -158,11 +158,14 @@ def renamed_request(
 
 def _answer(
     opened: Opened[GrpcAnswer], names: PassthroughNames, answer: GrpcAnswer
-) -> tuple[GrpcAnswer, str] | InferResponse:
+) -> tuple[GrpcAnswer, str] | InferResponse | None:
     if not answer.code and (repeated := _repeated_answers.find(answer.message)) is not None:
         known = repeated.facts
         if known.fits(opened.message[3], names):
             return answer, known.version
+    message: Any = answer.message
+    if type(message) is ArrivingMessage:
+        return None
     try:
         found = None if answer.code else _renamed(opened, names, answer)
     except InferenceError:
@@ -249,12 +252,16 @@ INFER_CALL = replace(codec_grpc.INFER_CALL, passthrough=PASSTHROUGH)
 
 def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read the head of a ModelInfer request for a passthrough. Raises MALFORMED."""
-    message = request.message
+    message: Any = request.message
     repeated = _repeated_requests.find(message)
     if repeated is not None:
         known = repeated.facts
         raws = repeated.contents(message)
-        return Opened(_INFER, known.model, known.version, (known.head, raws, request, known, True))
+        arriving = message if type(message) is ArrivingMessage else None
+        parts = known.head, raws, request, known, True
+        return Opened(_INFER, known.model, known.version, parts, None, arriving)
+    if type(message) is ArrivingMessage:  # it is no longer cached
+        raise message.passed()
     rest, raws = split_off(REQUEST, message, RAW_INPUT)
     if len(rest) > LONG_BYTES:
         return codec_grpc.open_infer(request)

@@ -9,7 +9,9 @@ own loop has one for each piece, and copies what the socket does not take.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from time import monotonic
 from weakref import WeakKeyDictionary
 
@@ -28,6 +30,10 @@ everything then passes through the processor's cache."""
 _FLUSHED_BYTES = 1 << 19
 """From this size on, pieces are not held back: the transport says when its buffer is full."""
 
+
+_GATHERED = 512
+"""Up to how many pieces are gathered by one system call; the system allows 1,024, and two pieces may be
+added at once for each frame of half a MiB."""
 
 _MOST_HELD = 16
 """After so many answers in one turn of the event loop they leave, so that none waits long for the others."""
@@ -99,6 +105,11 @@ class WriteBatch:
         self._transport = transport
         self._pieces: list[Buffer] = []
         self._size = 0
+        self._shared = shared_writes_of(loop)
+        self._has_shared = False
+        socket = transport.get_extra_info("socket")
+        plain = socket is not None and transport.get_extra_info("sslcontext") is None
+        self._descriptor = socket.fileno() if plain else -1
 
     def write(self, *pieces: Buffer) -> None:
         """Write ``pieces``, which must not change."""
@@ -109,6 +120,16 @@ class WriteBatch:
         if self._size >= _FLUSHED_BYTES:
             self.flush()
 
+    def write_shared(self, *pieces: Buffer) -> None:
+        """Write ``pieces`` of the buffer that is being read, which change after ``SharedWrites.flush``."""
+        if not self._has_shared:
+            self._has_shared = True
+            self._shared.batches.append(self)
+        self._pieces += pieces
+        self._size += sum(map(len, pieces))
+        if len(self._pieces) >= _GATHERED:
+            self.flush()
+
     def flush(self) -> None:
         """Write now what is held back."""
         pieces = self._pieces
@@ -117,10 +138,58 @@ class WriteBatch:
         self._pieces, size, self._size = [], self._size, 0
         if self._transport.is_closing():
             return
-        if len(pieces) == 1:
+        if self._has_shared:
+            self._write_now(pieces, size)
+        elif len(pieces) == 1:
             self._transport.write(pieces[0])
         else:
             write_pieces(self._transport, pieces, size)
+
+    def flush_shared(self) -> None:
+        """Write now what is held back; a copy of what the socket does not take."""
+        self.flush()
+        self._has_shared = False
+
+    def _write_now(self, pieces: list[Buffer], size: int) -> None:
+        """Write ``pieces``, of which no view may remain."""
+        transport, sent = self._transport, 0
+        if self._descriptor >= 0 and not transport.get_write_buffer_size():
+            with suppress(OSError):  # the socket is full, or the transport notices what has happened
+                sent = os.writev(self._descriptor, pieces)
+        if sent < size:
+            transport.write(b"".join(_after(pieces, sent)))
+
+
+def _after(pieces: Iterable[Buffer], sent: int) -> Iterator[Buffer]:
+    """What follows the first ``sent`` bytes of ``pieces``."""
+    for piece in pieces:
+        if sent < len(piece):
+            yield memoryview(piece)[sent:]
+        sent = max(0, sent - len(piece))
+
+
+class SharedWrites:
+    """The ``batches`` with pieces of a buffer that connections of one event loop share. The connection that
+    has received into it flushes them before the next one does."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self) -> None:
+        self.batches: list[WriteBatch] = []
+
+    def flush(self) -> None:
+        """Write them now."""
+        batches, self.batches = self.batches, []
+        for batch in batches:
+            batch.flush_shared()
+
+
+_shared_writes: WeakKeyDictionary[asyncio.AbstractEventLoop, SharedWrites] = WeakKeyDictionary()
+
+
+def shared_writes_of(loop: asyncio.AbstractEventLoop) -> SharedWrites:
+    """Those of ``loop``."""
+    return _shared_writes.get(loop) or _shared_writes.setdefault(loop, SharedWrites())
 
 
 class Flushes:

@@ -16,7 +16,7 @@ from typing import Any
 
 from interlingua.protocols.dialect import Repeats
 from interlingua.protocols.splice import Splice
-from interlingua.protocols.wire import Buffer, Headers
+from interlingua.protocols.wire import ArrivingMessage, Headers
 from interlingua.runtime.upstream.counts import UpstreamCounts
 from interlingua.runtime.upstream.pool import Member
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
@@ -61,6 +61,10 @@ class SentCall:
         """See ``SentWaiter``."""
         self.set_result(fault)
 
+    def answer_begins(self, message: ArrivingMessage) -> Any:
+        """See ``SentWaiter``."""
+        return None
+
     async def send(self, message: Any) -> Any:
         """The reply to ``message``, which is sent already. Raises as a client."""
         if self._outcome is None:
@@ -94,8 +98,9 @@ class UpstreamFastPath:
     they repeat, ``call`` a call without its message, ``sent_size`` the
     size in bytes of every message that is sent, ``read`` reads a reply as ``Passthrough.answer``.
     ``target`` is the model, ``batch_size`` the batch elements of a message. A message to a server of another
-    dialect is translated by ``splice``; one that passes has none. ``numbered`` is that of the caller's
-    action. No message is sent here once it is known to be ``unfit`` for their answers."""
+    dialect is translated by ``splice``; one that passes has none, and may be sent on once ``lead`` bytes of
+    it are here, if that is not 0. ``numbered`` is that of the caller's action. No message is sent here once
+    it is known to be ``unfit`` for their answers."""
 
     target: Any
     upstream: Upstream
@@ -111,9 +116,10 @@ class UpstreamFastPath:
     splice: Splice | None = None
     numbered: Callable[[Headers, Context], Headers] | None = None
     unfit: bool = False
+    lead: int = 0
     _prepared: dict[Any, Any] = field(default_factory=dict)
 
-    def begin(self, message: Buffer, context: Context, sent: SentCall) -> bool:
+    def begin(self, message: Any, context: Context, sent: SentCall) -> bool:
         """Send ``message``, which repeats, for a request with ``context``. False if its usual path might not,
         or might wait. Raises as a client."""
         if self.unfit or self.signatures.known(self.version) is not self.known:

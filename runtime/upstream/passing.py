@@ -164,6 +164,8 @@ class UpstreamPassing:
             repeats.size,
             read,
             batch_size(heads, known.local),
+            # to decode another form of answer needs the strings of the request
+            lead=0 if any(head.datatype is Datatype.BYTES for head in heads.inputs) else repeats.lead,
         )
 
     async def stream(

@@ -17,7 +17,7 @@ from typing import Any
 
 from interlingua.protocols.dialect import Binding, Endpoint
 from interlingua.protocols.fast_path import FastCaller
-from interlingua.protocols.wire import REQUEST_ID, Buffer
+from interlingua.protocols.wire import REQUEST_ID, ArrivingMessage, Buffer, GrpcAnswer
 from interlingua.runtime.upstream.fast_path import SentCall, UpstreamFastPath
 from interlingua.schemas import Context, InferenceError, Latencies, Operation
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
@@ -36,7 +36,7 @@ _ANSWERED = Operation.INFER, None
 class HandlerFastCall(SentCall):
     """A request on its way. ``caller`` waits for the answer."""
 
-    __slots__ = ("_caller", "_fast", "_task")
+    __slots__ = ("_begun", "_caller", "_fast", "_task")
 
     def __init__(self, fast: HandlerFastPath, caller: FastCaller) -> None:
         # SentCall.__init__, inlined
@@ -46,10 +46,17 @@ class HandlerFastCall(SentCall):
         self._future = self._outcome = None
         self._fast = fast
         self._caller: FastCaller | None = caller
+        self._begun: tuple[Any, str] | None = None
+
+    def answer_begins(self, message: ArrivingMessage) -> Any:
+        """See ``SentWaiter``."""
+        if self._caller is not None:
+            self._begun = self._fast.begun(message)
+        return None if self._begun is None else self._caller
 
     def set_result(self, reply: Any) -> None:
         caller = self._caller
-        answer = None if caller is None else self._fast.answer(self, reply)
+        answer = None if caller is None else self._fast.answer(self, reply, self._begun)
         if caller is None or answer is None:
             self._end(reply)
             return
@@ -114,7 +121,9 @@ class HandlerFastPath:
         "_repeats",
         "_router",
         "_timed",
+        "lead",
         "serve",
+        "size",
         "upstream",
     )
 
@@ -141,12 +150,15 @@ class HandlerFastPath:
         self._most = most
         self._timed = timed
         self._repeats = upstream.repeats
+        self.size, self.lead = upstream.repeats.size, upstream.lead
         self._router = processor.service.router
         self._context = Context(server_id=processor.service.id)
         self.serve = serve
         self.upstream = upstream
 
-    def begin(self, message: Buffer, context: Context, caller: FastCaller) -> HandlerFastCall | None:
+    def begin(
+        self, message: Buffer | ArrivingMessage, context: Context, caller: FastCaller
+    ) -> HandlerFastCall | None:
         """See ``protocols.fast_path``."""
         size, pieces = self._repeats
         if len(message) != size:
@@ -187,15 +199,25 @@ class HandlerFastPath:
         total.requests += 1
         return call
 
-    def answer(self, call: HandlerFastCall, reply: Any) -> Any:
-        """The caller's answer, if ``reply`` passes as it is; else None."""
-        if not reply.plain:
+    def begun(self, message: ArrivingMessage) -> tuple[Any, str] | None:
+        """The caller's answer that begins so and its version, if it passes as it is."""
+        upstream = self.upstream
+        answered: Any = message
+        if not upstream.lead or message.size > self._most:
             return None
+        try:
+            found = upstream.read(GrpcAnswer(answered))
+        except Exception:
+            return None  # it is read again as a whole
+        return found if type(found) is tuple else None
+
+    def answer(self, call: HandlerFastCall, reply: Any, begun: tuple[Any, str] | None) -> Any:
+        """The caller's answer, if ``reply`` passes as it is, or as it has ``begun`` to; else None."""
         upstream = self.upstream
         translated = upstream.splice is not None
         received = time.monotonic_ns() if translated else 0
         try:
-            found = upstream.read(reply)
+            found = upstream.read(reply) if reply.plain else begun
         except Exception:
             return None  # the usual path raises it again
         if type(found) is not tuple:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 from interlingua.protocols.fast_path import FastCall
 from interlingua.protocols.transport.grpc.headers import CallHeaders, trailers, trailers_only
@@ -26,7 +26,7 @@ from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.protocols.transport.timeouts import Timeouts
-from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler
+from interlingua.protocols.wire import GrpcAnswer, GrpcHandler
 from interlingua.schemas import CancelToken, Context
 from interlingua.schemas.offload import DecodingLimits
 
@@ -91,7 +91,7 @@ class GrpcCall(MessageStream):
         self._task: asyncio.Task[None] | None = None
         self.held: BodyLoad | None = None
         self._sent: FastCall | None = None
-        self._message: Buffer = b""
+        self._message: Any = b""
         self._started = self._working = self._over = self._reset_at_work = self._fast = False
         self.deadline = None if headers.timeout is None else time.monotonic() + headers.timeout
         self._arrived = 0 if ended else time.monotonic_ns()

@@ -29,7 +29,7 @@ from interlingua.protocols.transport.grpc.client_headers import UnsendableError
 from interlingua.protocols.transport.grpc.messages import CompressedMessage, MessageError
 from interlingua.protocols.transport.grpc.status import RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.received import shared_space
-from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.protocols.wire import ArrivingMessage, Buffer, GrpcAnswer, GrpcRequest
 
 _MAX_CONNECTIONS = 16
 """How many connections are open at one time, those that only finish their calls not counted."""
@@ -90,7 +90,7 @@ class GrpcChannelClient:
         return request
 
     def begin(
-        self, prepared: GrpcRequest, message: Buffer, deadline: float, waiter: SentWaiter
+        self, prepared: GrpcRequest, message: Any, deadline: float, waiter: SentWaiter
     ) -> UnaryClientCall | None:
         """See ``CallbackClient``."""
         for connection in self._connections:  # _available, inlined
@@ -99,12 +99,19 @@ class GrpcChannelClient:
         else:
             return None
         call = CallbackClientCall(connection, deadline, waiter)
-        call.start(self._headers(connection, prepared, deadline), message)
+        if type(message) is ArrivingMessage:
+            # the server does not learn our own limit: it does not apply while the caller sends
+            call.open(self._headers(connection, prepared, message.deadline), message.deadline)
+        else:
+            call.start(self._headers(connection, prepared, deadline), message)
         return call
 
     async def finish(self, request: GrpcRequest, outcome: GrpcAnswer | Exception) -> GrpcAnswer:
         """See ``CallbackClient``."""
         if isinstance(outcome, UnprocessedError):
+            sent: Any = request.message
+            if type(sent) is ArrivingMessage:  # what has passed on is gone
+                raise self._errors.failed("refused the call while its message passed on", sent=True)
             return await self.send(request, _ATTEMPTS - 1)
         if isinstance(outcome, Exception):
             raise outcome

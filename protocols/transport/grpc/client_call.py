@@ -6,32 +6,43 @@ A status of the server's own is an answer; everything else that ends a call is a
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
 from interlingua.protocols.fast_path import SentWaiter
+from interlingua.protocols.repeated import LONGEST
+from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors
 from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, of_reset
 from interlingua.protocols.transport.grpc.messages import (
+    PREFIX,
     PREFIX_BYTES,
     MessageError,
     MessageStream,
     prefixed,
 )
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, UNKNOWN
-from interlingua.protocols.transport.h2.client import ClientConnection
+from interlingua.protocols.transport.h2.client import STREAM_WINDOW, ClientConnection
+from interlingua.protocols.transport.h2.connection import H2Connection
 from interlingua.protocols.transport.h2.flood import BURST, SMALL_BYTES
 from interlingua.protocols.transport.h2.frames import Code
+from interlingua.protocols.transport.h2.passthrough import BEGIN_BYTES, PASSED_BYTES, FramePassthrough
+from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.memory import unfilled
 from interlingua.protocols.transport.turns import TURN_MESSAGES, next_turn
-from interlingua.protocols.wire import Buffer, GrpcAnswer
+from interlingua.protocols.wire import ArrivingMessage, Buffer, GrpcAnswer
 
 _HELD_BYTES = 1 << 20
 """How much of a stream's answers is buffered before its flow-control window is held."""
 
 _WAITING_BYTES = 1 << 18
 """How much of a stream's messages may be queued before the sender waits."""
+
+
+CUT_SHORT = "the last message of the answer is cut short"
 
 
 class UnprocessedError(Exception):
@@ -46,6 +57,7 @@ class ClientHost(Protocol):
     errors: ClientErrors
     limit: int | None
     heard: int
+    deadlines: Deadlines
 
     def lost(self) -> Exception:
         """The error of a call whose connection is lost."""
@@ -120,6 +132,10 @@ class ClientCall(MessageStream):
         if head is None:
             self._end(GrpcAnswer(code=INTERNAL, details="the answer is malformed: data before headers"))
             return
+        passes = self.passthrough is not None
+        if passes or (stop - start >= BEGIN_BYTES and self._begin_passthrough(data, start, stop)):
+            self._forward(data, start, stop, ended)
+            return
         try:
             for message in self.messages_in(data, start, stop, head.coding, self._host.limit, unfilled):
                 self._message_received(message)
@@ -154,9 +170,16 @@ class ClientCall(MessageStream):
         elif headers.status:
             self._end(GrpcAnswer(code=headers.status, details=headers.details))
         elif self.sink is not None and self.partial:
-            self._end(GrpcAnswer(code=INTERNAL, details="the last message of the answer is cut short"))
+            self._end(GrpcAnswer(code=INTERNAL, details=CUT_SHORT))
         else:
             self._end(self._succeeded())
+
+    def _begin_passthrough(self, data: Buffer, start: int, stop: int) -> bool:
+        """Whether a message that begins at ``data[start:stop]`` passes on while it arrives."""
+        return False
+
+    def _forward(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
+        raise NotImplementedError
 
     def _end(self, answer: GrpcAnswer) -> None:
         self._host.connection.release(self)
@@ -204,6 +227,8 @@ class UnaryClientCall(ClientCall):
     def _succeeded(self) -> GrpcAnswer:
         if self._message is None:
             return GrpcAnswer(code=INTERNAL, details="the answer to a unary call has no message")
+        if self.passthrough is not None and self.passthrough.left:
+            return GrpcAnswer(code=INTERNAL, details=CUT_SHORT)
         return GrpcAnswer(self._message)
 
     def _wake(self) -> None:
@@ -212,14 +237,71 @@ class UnaryClientCall(ClientCall):
 
 
 class CallbackClientCall(UnaryClientCall):
-    """A unary call whose outcome ``sent`` gets when it has ended."""
+    """A unary call whose outcome ``sent`` gets when it has ended. If its message is arriving, ``_timeout`` is
+    the time for the server, in seconds, while nothing is awaited from the caller, whose own deadline is
+    ``_until``."""
 
-    __slots__ = ("_sent",)
+    __slots__ = ("_sent", "_timeout", "_until")
 
     def __init__(self, host: ClientHost, deadline: float | None, sent: SentWaiter) -> None:
         ClientCall.__init__(self, host, deadline)
         self._message = None
         self._sent = sent
+
+    def open(self, block: bytes, until: float | None) -> None:
+        """Send the headers of a request whose message is arriving; ``until``: the deadline of its caller."""
+        connection = self._host.connection
+        self._timeout = math.inf if self.deadline is None else self.deadline - time.monotonic()
+        self.deadline = self._until = until
+        connection.open(self)
+        connection.sender.send_headers(self, block)
+
+    def feeder_waits(self, waits: bool) -> None:
+        """See ``Stream``."""
+        if waits:
+            self.deadline = self._until
+            return
+        deadline = time.monotonic() + self._timeout
+        self.deadline = deadline if self._until is None else min(deadline, self._until)
+        self._heard = self._host.heard
+        self._host.deadlines.add(self.deadline)
+
+    def fed_by(self, source: Stream, connection: H2Connection[Any, Any], size: int) -> FramePassthrough:
+        """What passes the message on, of ``size`` bytes with its prefix, from ``source``, a stream of
+        ``connection``."""
+        self.feeder = feeder = FramePassthrough(
+            source, connection, self, self._host.connection.sender, size, ends=True
+        )
+        return feeder
+
+    def on_drained(self) -> None:
+        """See ``Stream``."""
+        if self.feeder is not None:
+            self.feeder.grant()
+
+    def _begin_passthrough(self, data: Buffer, start: int, stop: int) -> bool:
+        if self.sink is not None or self._message is not None:
+            return False
+        compressed, size = PREFIX.unpack_from(data, start)
+        limit = self._host.limit
+        if compressed or not PASSED_BYTES < size <= STREAM_WINDOW or (limit is not None and size > limit):
+            return False
+        begin = start + PREFIX_BYTES
+        message = ArrivingMessage(bytes(data[begin : min(stop, begin + LONGEST)]), size)
+        caller = self._sent.answer_begins(message)
+        if caller is None:
+            return False
+        self._message = message
+        self.passthrough = caller.fed_by(self, self._host.connection, PREFIX_BYTES + size)
+        return True
+
+    def _forward(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
+        passthrough = self.passthrough
+        if passthrough is not None and passthrough.take(data, start, stop):
+            details = "the answer to a unary call has more than one message"
+            self._end(GrpcAnswer(code=INTERNAL, details=details))
+        elif ended:
+            self._end(GrpcAnswer(code=UNKNOWN, details="the answer ended without a status"))
 
     def _end(self, answer: GrpcAnswer) -> None:
         self._host.connection.release(self)

@@ -16,7 +16,7 @@ from interlingua.protocols.transport.h2.frames import Code
 from interlingua.protocols.transport.received import SharedReceiver
 from interlingua.protocols.transport.sockets import send_at_once
 from interlingua.protocols.transport.turns import Turn
-from interlingua.protocols.transport.writes import WriteBatch
+from interlingua.protocols.transport.writes import WriteBatch, shared_writes_of
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import ErrorCode
 
@@ -70,6 +70,8 @@ class GrpcClientConnection(SharedReceiver):
         self.connection: ClientConnection[AnswerHeaders, ClientCall] = ClientConnection(
             read_headers, self._batch.write, self._on_change
         )
+        self.connection.sender.write_shared = self._batch.write_shared
+        self._shared_writes = shared_writes_of(self.loop)
         scheme = b"http" if transport.get_extra_info("sslcontext") is None else b"https"
         self.headers = CallBlocks(self.connection.encoder, self._authority, scheme)
         self.deadlines = Deadlines(self.loop, self.connection.streams.values)
@@ -79,7 +81,11 @@ class GrpcClientConnection(SharedReceiver):
         """Frames, cut anywhere."""
         self.heard += 1
         connection = self.connection
-        connection.receive(data)
+        try:
+            connection.receive(data)
+        finally:
+            if self._shared_writes.batches:
+                self._shared_writes.flush()
         if connection.frames.inside is not None:
             self.direct = connection.space
         if connection.frames.pending:

@@ -1,4 +1,8 @@
-"""The unary calls of a gRPC connection that repeat the headers of the last ones, and their fast path."""
+"""Unary calls with the same metadata: those of one connection, and what a listener knows of them from others.
+
+A client may open a connection for every call, and states another timeout in each. The fast path that one call
+has found serves all with its method and metadata.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +10,93 @@ from interlingua.protocols.fast_path import FastPath, FindInline, FindPath, Inli
 from interlingua.protocols.transport.grpc.headers import CallHeaders
 from interlingua.protocols.wire import GrpcRequest
 
+_MOST_KEPT = 64
+_KEPT_FIELDS = 32
+"""The most metadata of which a path is kept."""
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class KnownCalls:
+    """The fast paths that one listener has found last, by method and metadata."""
+
+    __slots__ = ("_paths",)
+
+    def __init__(self) -> None:
+        self._paths: dict[_Key, FastPath] = {}
+
+    def path(self, headers: CallHeaders) -> FastPath | None:
+        """That of calls with ``headers``."""
+        return self._paths.get(_key(headers)) if self._paths else None
+
+    def keep(self, headers: CallHeaders, path: FastPath) -> None:
+        """Offer ``path`` to other connections."""
+        if len(headers.metadata) > _KEPT_FIELDS:
+            return
+        if len(self._paths) >= _MOST_KEPT:  # clients choose the metadata
+            self._paths.clear()
+        self._paths[_key(headers)] = path
+
 
 class RepeatedCalls:
-    """Calls with these ``headers``, of which ``handler`` has served ``count`` after the first; ``path`` is
-    their fast path, if it is known, and ``inline`` their inline path."""
+    """Calls with these ``headers``, of which ``handler`` has served ``count``; ``path`` is their fast path,
+    if it is known, and ``inline`` their inline path. Those of a client that ``is_named`` by a certificate
+    have no path in common with others."""
 
-    __slots__ = ("_find", "_find_inline", "count", "headers", "inline", "path")
+    __slots__ = (
+        "_find",
+        "_find_inline",
+        "_is_named",
+        "_known",
+        "_missed",
+        "count",
+        "headers",
+        "inline",
+        "path",
+    )
 
-    def __init__(self, handler: object) -> None:
+    def __init__(self, handler: object, known: KnownCalls, is_named: bool) -> None:
         self._find: FindPath | None = getattr(handler, "fast_path", None)
         self._find_inline: FindInline | None = getattr(handler, "inline_path", None)
-        self.count = 0
+        self._known = known
+        self._is_named = is_named
+        self.count = self._missed = 0
         self.headers: CallHeaders | None = None
         self.path: FastPath | None = None
         self.inline: InlinePath | None = None
 
     def begin(self, headers: CallHeaders) -> None:
         """Calls have other headers now."""
-        self.headers, self.path, self.inline, self.count = headers, None, None, 0
+        self.headers, self.inline, self.count, self._missed = headers, None, 0, 0
+        self.path = None if self._is_named else self._known.path(headers)
 
-    def find(self, request: GrpcRequest) -> None:
-        """The handler is to serve ``request``: find the path of those that repeat it."""
-        if self._find is not None:
-            self.path = self._find(request)
+    def find(self, headers: CallHeaders, request: GrpcRequest) -> None:
+        """The handler is to serve ``request``, a call with ``headers``: find the path of those that repeat
+        it."""
+        self._find_path(headers, request)
         if self._find_inline is not None and self.path is None:
             self.inline = self._find_inline(request)
+
+    def arriving(self, headers: CallHeaders, request: GrpcRequest) -> FastPath | None:
+        """The path of ``request``, a call with ``headers`` whose message is arriving, if it may pass on."""
+        if headers is not self.headers:
+            self.begin(headers)
+        size = len(request.message)
+        if self.path is None or self.path.size != size:
+            # seldom, if there is none
+            self._missed += 1
+            if not self._missed & (self._missed - 1) and self._find_path(headers, request):
+                self._missed = 0
+        path = self.path
+        return path if path is not None and path.lead and path.size == size else None
+
+    def _find_path(self, headers: CallHeaders, request: GrpcRequest) -> bool:
+        """Whether there is one for calls like ``request``."""
+        self.path = path = None if self._find is None else self._find(request)
+        if path is not None and not self._is_named:
+            self._known.keep(headers, path)
+        return path is not None
+
+
+def _key(headers: CallHeaders) -> _Key:
+    return headers.method, tuple(headers.metadata.items())

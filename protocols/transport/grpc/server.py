@@ -18,7 +18,7 @@ from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.call import GrpcCall
 from interlingua.protocols.transport.grpc.headers import CallHeaders, read_headers, trailers_only
-from interlingua.protocols.transport.grpc.repeated_calls import RepeatedCalls
+from interlingua.protocols.transport.grpc.repeated_calls import KnownCalls, RepeatedCalls
 from interlingua.protocols.transport.grpc.stalls import StallFinder
 from interlingua.protocols.transport.grpc.status import UNIMPLEMENTED
 from interlingua.protocols.transport.grpc.stream_call import StreamCall
@@ -37,7 +37,7 @@ from interlingua.protocols.transport.sockets import client_host, client_name, ha
 from interlingua.protocols.transport.stall import StallWatch
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Sweep, Timeouts
 from interlingua.protocols.transport.turns import Turn
-from interlingua.protocols.transport.writes import WriteBatch
+from interlingua.protocols.transport.writes import WriteBatch, shared_writes_of
 from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, HttpHandler
 from interlingua.schemas import ErrorCode, InferenceError
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits
@@ -71,6 +71,7 @@ class GrpcServer:
         self._listener = listener_at(address)
         self.handler = handler
         self.http = http
+        self.known = KnownCalls()
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
         self.limits = limits
@@ -146,7 +147,6 @@ class _Connection(SharedReceiver):
         self.max_response_bytes = server.max_response_bytes
         self.limits = server.limits
         self.calls: set[GrpcCall | HttpExchange] = set()
-        self.repeated = RepeatedCalls(server.handler)
         self._deadlines = Deadlines(loop, lambda: self.calls)
         self._stalls = StallFinder(server.timeouts)
         # since when there is no call, or no end of the headers that have begun; the last stream until then
@@ -165,11 +165,14 @@ class _Connection(SharedReceiver):
         send_at_once(transport)
         self.peer = _grpc_peer(client_name(transport))
         self.identity = client_identity(transport)
+        self.repeated = RepeatedCalls(self.handler, self._server.known, self.identity is not None)
         self.client = "" if self._server.http is None else client_host(transport)
         self._server.connections.add(self, transport)
         self._connection: ServerConnection[Any] = ServerConnection(
             self._server.interpret, self._accept, self._batch.write, self._server.http2
         )
+        self._connection.sender.write_shared = self._batch.write_shared
+        self._shared_writes = shared_writes_of(self.loop)
         self._server.sweep.begin()
         self._timer = self.loop.call_later(self._server.timeouts.header_secs, self._check_liveness)
         if self._server.connections.retiring:
@@ -183,7 +186,11 @@ class _Connection(SharedReceiver):
         if self._closing:
             return  # input is read and thrown away
         connection = self._connection
-        connection.receive(data)
+        try:
+            connection.receive(data)
+        finally:
+            if self._shared_writes.batches:
+                self._shared_writes.flush()
         if connection.frames.inside is not None:
             self.direct = connection.space
         if connection.frames.pending:

@@ -9,6 +9,7 @@ from interlingua.protocols.fast_path import FastCall
 from interlingua.protocols.transport.grpc.call import GrpcCall
 from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK, trailers
 from interlingua.protocols.transport.grpc.messages import (
+    PREFIX,
     PREFIX_BYTES,
     CompressedMessage,
     MessageError,
@@ -22,11 +23,16 @@ from interlingua.protocols.transport.grpc.status import (
     fitting,
     unforeseen,
 )
+from interlingua.protocols.transport.h2.connection import H2Connection
+from interlingua.protocols.transport.h2.passthrough import BEGIN_BYTES, PASSED_BYTES, FramePassthrough
+from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.load import SMALL_BYTES, RefusedRequest
-from interlingua.protocols.wire import NO_CONTEXT, Buffer, GrpcAnswer, GrpcRequest
+from interlingua.protocols.wire import NO_CONTEXT, ArrivingMessage, Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas.offload import CLIENT
 
 _log = logging.getLogger(__name__)
+
+_CUT_SHORT = "the message of the call is cut short"
 
 
 class UnaryCall(GrpcCall):
@@ -37,9 +43,69 @@ class UnaryCall(GrpcCall):
     @property
     def awaits_body(self) -> bool:
         """See ``GrpcCall``: a unary call is its message."""
-        if self._task is not None or self._fast:
+        if self._over or self.half_closed_remote:
             return False
-        return not (self._over or self.half_closed_remote or self.window_held)
+        passthrough: FramePassthrough | None = self.passthrough
+        if passthrough is not None:
+            return passthrough.left > 0 and passthrough.allowance > 0
+        return not (self._task is not None or self._fast or self.window_held)
+
+    @property
+    def arrived(self) -> int:
+        """See ``Stream``."""
+        passthrough = self.passthrough
+        return super().arrived if passthrough is None else passthrough.size - passthrough.left
+
+    def on_drained(self) -> None:
+        """See ``Stream``."""
+        if self.feeder is not None:
+            self.feeder.grant()
+        super().on_drained()
+
+    # messages that pass on while they arrive
+
+    def _begin_passthrough(self, data: Buffer, start: int, stop: int) -> bool:
+        """Whether the message that begins at ``data[start:stop]``, if one does, passes on while it arrives,
+        or has ended the call."""
+        if self.sink is not None or self._task is not None or self._over or self._fast:
+            return False
+        compressed, size = PREFIX.unpack_from(data, start)
+        limit = self._host.max_request_bytes
+        if compressed or size <= PASSED_BYTES or (limit is not None and size > limit):
+            return False
+        begin = start + PREFIX_BYTES
+        lead = bytes(data[begin : min(stop, start + BEGIN_BYTES)])
+        message: Any = ArrivingMessage(lead, size, self.deadline)
+        headers = self._headers
+        request = GrpcRequest(headers.method, message, headers.metadata, self.begun_context())
+        path = self._host.repeated.arriving(headers, request)
+        if path is None:
+            return False
+        if not self._hold(PASSED_BYTES):
+            return True
+        sent = path.begin(message, request.context, self)
+        if sent is None:
+            return False
+        self._sent, self._fast, self._message = sent, True, message
+        self.passthrough = sent.handle.fed_by(self, self.connection, PREFIX_BYTES + size)
+        return True
+
+    def _forward(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
+        passthrough = self.passthrough
+        if passthrough is None or self._over:
+            return
+        passthrough.take(data, start, stop)
+        if ended and passthrough.left:
+            self.end(GrpcAnswer(code=INTERNAL, details=_CUT_SHORT))
+
+    def fed_by(self, source: Stream, connection: H2Connection[Any, Any], size: int) -> FramePassthrough:
+        """Begin the answer, whose message of ``size`` bytes with its prefix comes from ``source``, a stream
+        of ``connection``."""
+        sender = self.connection.sender
+        self._started = True
+        sender.send_headers(self, ANSWER_HEADERS)
+        self.feeder = feeder = FramePassthrough(source, connection, self, sender, size, ends=False)
+        return feeder
 
     # the fast path
 
@@ -57,6 +123,9 @@ class UnaryCall(GrpcCall):
         try:
             self._answer(answer)
             self._done()
+            for passthrough in (self.passthrough, self.feeder):
+                if passthrough is not None:
+                    passthrough.detach()
         except Exception:
             _log.exception("unexpected error")
             self.cut()
@@ -89,6 +158,10 @@ class UnaryCall(GrpcCall):
 
     def data_received(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """See ``Stream``."""
+        passes = self.passthrough is not None
+        if passes or (stop - start >= BEGIN_BYTES and self._begin_passthrough(data, start, stop)):
+            self._forward(data, start, stop, ended)
+            return
         if self._task is not None or self._over or self._fast:
             return
         try:
@@ -100,7 +173,7 @@ class UnaryCall(GrpcCall):
                 repeated, headers, answer = self._host.repeated, self._headers, None
                 if repeated.headers is not headers:
                     repeated.begin(headers)
-                elif type(message) is CompressedMessage:
+                if type(message) is CompressedMessage:
                     pass
                 elif repeated.path is not None:
                     context = NO_CONTEXT if self.deadline is None else self.begun_context()
@@ -116,7 +189,7 @@ class UnaryCall(GrpcCall):
                     repeated.count = count = repeated.count + 1
                     # seldom, if there is no fast path
                     if not count & (count - 1) and type(message) is not CompressedMessage:
-                        repeated.find(request)
+                        repeated.find(headers, request)
                     self._task = self._host.loop.create_task(self._run(request))
                 if self.loan or self.window_held:
                     self.connection.message_ended(self)
@@ -127,7 +200,7 @@ class UnaryCall(GrpcCall):
         if self.sink is not None and not self._hold(self.sink.filled):
             return
         if ended and self.partial:
-            self.end(GrpcAnswer(code=INTERNAL, details="the message of the call is cut short"))
+            self.end(GrpcAnswer(code=INTERNAL, details=_CUT_SHORT))
         elif ended:
             self.end(GrpcAnswer(code=UNIMPLEMENTED, details="a unary call has one message, not none"))
 
@@ -164,6 +237,14 @@ class UnaryCall(GrpcCall):
 
     def _answer(self, answer: GrpcAnswer) -> None:
         self._over = True
+        if self.feeder is not None and not answer.code:
+            message: Any = answer.message
+            if self.feeder.left or type(message) is not ArrivingMessage:
+                answer = GrpcAnswer(code=INTERNAL, details="another answer has begun")
+            else:
+                tail = trailers(answer) if answer.trailing else OK
+                self.connection.sender.send(self, (), tail, ended=True)
+                return
         if not answer.code:
             size, pieces = prefixed(answer.message, answer.parts)
             limit = self._host.max_response_bytes

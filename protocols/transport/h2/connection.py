@@ -210,7 +210,10 @@ class H2Connection(Generic[H, S]):
 
     def on_window_low(self, stream: Stream) -> None:
         """The peer has used half of a window."""
-        self.replenish(stream)
+        if stream.passthrough is None:
+            self.replenish(stream)
+        else:
+            stream.passthrough.grant()
 
     def on_data(self, stream: Stream, data: Buffer, start: int, stop: int, ended: bool) -> None:
         """Hand data to its stream."""
@@ -335,6 +338,8 @@ class H2Connection(Generic[H, S]):
                 return
             if stream.queued:
                 sender.ready[stream] = None
+            elif stream.feeder is not None:
+                stream.feeder.grant()
         if sender.ready:
             sender.flush()
 

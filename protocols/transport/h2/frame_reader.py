@@ -180,21 +180,28 @@ class FrameReader:
                 raise H2Error(Code.PROTOCOL_ERROR, "a frame inside a field block")  # 4.3
             if (
                 not (kind or flags)  # DATA
-                and (stream := streams.get(number)) is not None
-                and (sink := stream.sink) is not None
-                and (after := sink.filled + size) < sink.end
                 and stop <= end
                 and size >= SMALL_BYTES
+                and (stream := streams.get(number)) is not None
                 and (received := stream.received + size) < low_water + stream.looked_at
                 and not stream.half_closed_remote
             ):
-                # in the middle of a message, where the window need not be looked at
-                sink.buffer[sink.filled : after] = view[start:stop]
-                sink.filled, stream.received, position = after, received, stop
-                if stream.body_left is not None:
-                    stream.body_left -= size
-                placed += size
-                continue
+                # perhaps in the middle of a message, where the window need not be looked at
+                if (sink := stream.sink) is not None:
+                    taken = (after := sink.filled + size) < sink.end
+                    if taken:
+                        sink.buffer[sink.filled : after] = view[start:stop]
+                        sink.filled = after
+                else:
+                    taken = stream.passthrough is not None and stream.passthrough.pass_frame(
+                        view[position:stop], size
+                    )
+                if taken:
+                    stream.received, position = received, stop
+                    if stream.body_left is not None:
+                        stream.body_left -= size
+                    placed += size
+                    continue
             if kind == DATA and stop <= end and not flags & PADDED:
                 position = stop
                 self._data(number, flags, data, start, stop)

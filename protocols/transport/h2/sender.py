@@ -50,6 +50,8 @@ class Sender(Generic[S]):
 
     def __init__(self, write: Callable[..., None], streams: dict[int, S], guard: FloodGuard) -> None:
         self._write = write
+        self.write_shared: Callable[..., None] = lambda *pieces: write(*map(bytes, pieces))
+        """As ``write``, for pieces that change when this turn of the event loop is over."""
         self._streams = streams
         self._guard = guard
         self.initial_window = DEFAULT_WINDOW
@@ -128,6 +130,27 @@ class Sender(Generic[S]):
         elif ended:
             self._finish(stream)
 
+    def forward(self, stream: Stream, data: memoryview, *, ended: bool) -> None:
+        """As :meth:`send` for ``data`` that change when this turn is over: they are written now, or a copy
+        is queued."""
+        size = len(data)
+        if stream.queued or size > self.window or size > stream.send_window or self.paused:
+            self.send(stream, (bytes(data),), ended=ended)
+            return
+        self.count_passed(stream, size)
+        flags = END_STREAM if ended else 0
+        self.write_shared(*_data_frames((data,), size, stream.id, self.max_frame_size, flags))
+        if ended:
+            self._ended(stream)
+
+    def count_passed(self, stream: Stream, size: int) -> None:
+        """``size`` bytes of data are sent, within the windows."""
+        self.window -= size
+        stream.send_window -= size
+        stream.sent += size
+        if self._guard.tokens < BURST:
+            self._guard.tokens += DATA_CREDIT
+
     def send_end(self, stream: Stream, trailers: bytes) -> None:
         """Drop queued data and end the answer with trailers."""
         self._discard(stream)
@@ -188,6 +211,8 @@ class Sender(Generic[S]):
                 raise H2Error(Code.FLOW_CONTROL_ERROR, "a window above 2^31-1")
             if stream.queued:
                 self.ready[stream] = None
+            elif stream.feeder is not None:
+                stream.feeder.grant()
 
     def flush(self) -> None:
         """Send queued data within the windows, streams in turn."""

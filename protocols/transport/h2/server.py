@@ -74,7 +74,7 @@ class ServerConnection(H2Connection[H, Stream]):
         elif stream.missing:
             self._credit.request(stream)
         else:
-            self.replenish(stream)
+            super().on_window_low(stream)
 
     def on_placed(self, size: int) -> None:
         """See ``FrameHandler``."""

@@ -36,7 +36,8 @@ class Stream:
     last found low. ``queued``: bytes in the send queue.
     ``sent``: bytes that have left it.
     ``ending``: the queue ends our message, followed by ``trailers``, a field block, unless they are empty. A
-    DATA frame that fits the ``sink`` with room to spare does not reach :meth:`data_received`.
+    DATA frame that fits the ``sink`` with room to spare, or that ``passthrough`` passes on, does not reach
+    :meth:`data_received`. ``feeder`` is the passthrough that sends what another stream receives.
     """
 
     __slots__ = (
@@ -44,11 +45,13 @@ class Stream:
         "body_left",
         "closed",
         "ending",
+        "feeder",
         "half_closed_local",
         "half_closed_remote",
         "id",
         "loan",
         "looked_at",
+        "passthrough",
         "queued",
         "received",
         "send_window",
@@ -69,6 +72,8 @@ class Stream:
         self.loan = self.looked_at = 0
         self.queued = self.sent = 0
         self.sink: Any = None  # a ``Sink``, of a type that the subclass knows
+        self.passthrough: Any = None  # a ``FramePassthrough``
+        self.feeder: Any = None
         self.trailers = b""
         self._queue: deque[memoryview] | None = None
 
@@ -109,6 +114,9 @@ class Stream:
 
     def on_drained(self) -> None:
         """The send queue is empty."""
+
+    def feeder_waits(self, waits: bool) -> None:
+        """Whether the feeder waits for more to pass on, from now on."""
 
     def queue(self, pieces: Sequence[Buffer]) -> None:
         """Append ``pieces`` to the send queue."""

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from interlingua.protocols.transport import writes
-from interlingua.protocols.transport.writes import WriteBatch, flushes_of, write_pieces
+from interlingua.protocols.transport.writes import WriteBatch, flushes_of, shared_writes_of, write_pieces
 from tests.e2e.daemon import ROOT
 
 
@@ -46,6 +46,38 @@ async def test_pieces_leave_in_order_and_together() -> None:
         transport.close()
         batch.write(b"late")
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["descriptor", "transport"])
+async def test_pieces_of_a_shared_buffer_may_change_afterwards(
+    plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    local, remote = socket.socketpair()
+    with remote:
+        remote.setblocking(False)
+        transport, peer = await loop.create_connection(_Peer, sock=local)
+        batch = WriteBatch(loop, cast("asyncio.Transport", transport))
+        if not plain:
+            monkeypatch.setattr(batch, "_descriptor", -1)
+        sent, came, buffer = b"", b"", bytearray(300_000)
+        for turn in range(20):  # more than the socket takes
+            batch.write(b"head")
+            buffer[:] = bytes((turn,)) * len(buffer)
+            view = memoryview(buffer)
+            batch.write_shared(view[:100_000], view[100_000:])
+            batch.write(b"tail")
+            sent += b"head" + buffer + b"tail"
+            shared_writes_of(loop).flush()
+        assert not shared_writes_of(loop).batches
+        buffer[:] = bytes(len(buffer))
+        assert cast("_Peer", peer).paused
+        while len(came) < len(sent):
+            came += await loop.sock_recv(remote, 1 << 20)
+        assert came == sent
+        transport.close()
+        batch.write_shared(memoryview(buffer))  # to nobody
+        shared_writes_of(loop).flush()
 
 
 async def test_large_messages_over_tls_come_whole() -> None:

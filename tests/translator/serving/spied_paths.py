@@ -24,7 +24,10 @@ def replace(monkeypatch: pytest.MonkeyPatch, kind: tuple[str, str], spied: Calla
 
     def found(pipeline: TransportPipeline, request: Any) -> Any:
         path = find(pipeline, request)
-        return None if path is None else SimpleNamespace(**{method: partial(spied, path)})
+        if path is None:
+            return None
+        facts = {name: getattr(path, name) for name in ("lead", "size") if hasattr(path, name)}
+        return SimpleNamespace(**facts, **{method: partial(spied, path)})
 
     monkeypatch.setattr(TransportPipeline, finder, found)
 

@@ -213,11 +213,24 @@ async def test_a_caller_is_gone(how: str, sent: list[bool]) -> None:
             await asked
         await until(lambda: there.cancelled == 1 and here.counts["in flight"] == (0, 0, 0, 0))
         counts = here.counts
-        # a call with a timeout has other headers
-        assert sent.count(True) == before + (how != "reaches its deadline")
+        assert sent.count(True) == before + 1
     assert counts["server"][:2] == (WARM + 1, 0)
     failed = [code for _, code in counts["ended"] if code is not None]
     assert failed in ([ErrorCode.CANCELLED], [ErrorCode.DEADLINE_EXCEEDED])
+
+
+async def test_other_connections_and_timeouts_share_a_path(sent: list[bool]) -> None:
+    async with bridge(Standin(), timeout=20) as here:
+        await here.warm()
+        before = sent.count(True)
+        for number in range(5):
+            assert number_in(await here.ask(request(number), timeout=10 + number)) == number
+            async with grpc.aio.insecure_channel(str(here.server.address)) as channel:
+                assert number_in(await channel.unary_unary(METHOD)(request(number))) == number
+        assert sent.count(True) == before + 10
+        elsewhere = here.call(request(1), metadata=(("x-other", "1"),))
+        assert number_in(await elsewhere) == 1
+        assert sent.count(True) == before + 10
 
 
 async def test_many_calls_at_once(sent: list[bool]) -> None:

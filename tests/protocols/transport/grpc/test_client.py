@@ -283,6 +283,9 @@ class _Transport(asyncio.Transport):
         class _Unix:
             family = 1  # AF_UNIX
 
+            def fileno(self) -> int:
+                return -1
+
         return _Unix() if name == "socket" else default
 
 
