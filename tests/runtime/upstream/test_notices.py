@@ -12,7 +12,7 @@ from interlingua.runtime.upstream.pool.homes import in_order
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import ModelStatus, Sequence
 from interlingua.translator.workers.notice_log import NoticeLog
-from tests.runtime.upstream.test_upstream_pool import Server, ask, fails, refuses, upstream
+from tests.runtime.upstream.test_upstream_pool import Server, fails, infer, refuses, upstream
 
 
 class Processes:
@@ -45,11 +45,11 @@ async def test_a_server_that_one_ejects_is_ejected_in_all() -> None:
     dead, other = Server(refuses), Server()
     processes = Processes(3, dead, other)
     for each in processes.upstreams * 4:
-        await ask(each)
+        await infer(each)
     # the others have not tried it
     assert dead.refused == 1
     late = processes.start()
-    await ask(late)
+    await infer(late)
     assert dead.refused == 1
     assert [each.pool.members[0].open for each in processes.upstreams] == [True] * 4
     # counted once
@@ -71,14 +71,14 @@ async def test_a_sequence_stays_with_its_server_whichever_process_has_its_reques
         processes.upstreams[0].pool.members[0].failed("gone", unreachable=True)
     for number in range(30):
         identity = f"sequence {number}"
-        await ask(processes.upstreams[number % 3], f"{number}", sequence=Sequence(identity, start=True))
+        await infer(processes.upstreams[number % 3], f"{number}", sequence=Sequence(identity, start=True))
     processes.upstreams[0].pool.members[0].answered()
     late = processes.start()
     for each in (*processes.upstreams[1:3], late):
         for number in range(30):
-            await ask(each, f"{number}", sequence=Sequence(f"sequence {number}"))
+            await infer(each, f"{number}", sequence=Sequence(f"sequence {number}"))
     for number in range(30):
-        await ask(late, f"{number}", sequence=Sequence(f"sequence {number}", end=True))
+        await infer(late, f"{number}", sequence=Sequence(f"sequence {number}", end=True))
     for server in servers:
         for message in set(server.executed):
             assert server.executed.count(message) == 5, "all requests of a sequence"
@@ -91,7 +91,7 @@ async def test_a_sequence_stays_when_servers_join() -> None:
     one, other = processes.upstreams
     identities = list(range(1, 40))
     for identity in identities:
-        await ask(one, sequence=Sequence(identity, start=True))
+        await infer(one, sequence=Sequence(identity, start=True))
     homes = {identity: in_order(identity, one.pool.members)[0].url for identity in identities}
     joined = [upstream(Server(), Server(), Server()).pool.members[2] for _ in processes.upstreams]
     for each, member in zip(processes.upstreams, joined, strict=True):
@@ -102,7 +102,7 @@ async def test_a_sequence_stays_when_servers_join() -> None:
             assert home.url == homes[identity]
     # the start of another with the same id
     for identity in identities:
-        await ask(other, sequence=Sequence(identity, start=True))
+        await infer(other, sequence=Sequence(identity, start=True))
         preferred = in_order(identity, one.pool.members)[0]
         assert one.pool.homes.find(("m", identity), one.pool.members) is preferred
 
@@ -110,7 +110,7 @@ async def test_a_sequence_stays_when_servers_join() -> None:
 async def test_a_sequence_whose_server_is_gone_goes_nowhere_else() -> None:
     processes = Processes(2, Server(), Server())
     one, other = processes.upstreams
-    await ask(one, sequence=Sequence(7, start=True))
+    await infer(one, sequence=Sequence(7, start=True))
     home = in_order(7, one.pool.members)[0].url
     for each in processes.upstreams:
         gone = [member for member in each.pool.members if member.url == home]

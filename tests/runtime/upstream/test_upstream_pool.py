@@ -1,4 +1,4 @@
-"""Which server of a pool is asked, and when none is."""
+"""Which server of a pool gets a request, and when none does."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def breaks() -> ConnectionFailedError:
 
 @dataclass
 class Server:
-    """A client of a server that does as it is told; ``executed`` are the requests that arrived there."""
+    """A client of a server that does as the test says; ``executed`` are the requests that arrived there."""
 
     fault: Callable[[], InferenceError] | None = None
     ready: bytes = b"yes"
@@ -109,14 +109,14 @@ def upstream(*servers: Server, gate: Gate | None = None, probes: Probes | None =
     return Upstream("there", STREAMING, pool, 5.0, gate=gate)
 
 
-async def ask(target: Upstream, identity: str = "", *, sequence: Sequence | None = None) -> Any:
+async def infer(target: Upstream, identity: str = "", *, sequence: Sequence | None = None) -> Any:
     request = InferRequest("m", (), id=identity, sequence=sequence)
     return await target.call(Operation.INFER, request)
 
 
 async def fails(target: Upstream, words: str, **options: Any) -> InferenceError:
     with pytest.raises(InferenceError, match=words) as caught:
-        await ask(target, **options)
+        await infer(target, **options)
     assert caught.value.origin == "there"
     return caught.value
 
@@ -129,12 +129,12 @@ async def test_it_leaves_after_a_request_that_makes_several_calls(monkeypatch: p
     server = Server(hold=asyncio.Event())
     target = upstream(server)
 
-    async def infer() -> Any:
+    async def infer_after_metadata() -> Any:
         await target.call(Operation.MODEL_METADATA)
         assert not server.closed
-        return await ask(target)
+        return await infer(target)
 
-    asked = asyncio.create_task(infer())
+    waiting = asyncio.create_task(infer_after_metadata())
     await until(lambda: len(server.executed) == 1)
     leaving = asyncio.create_task(target.leave(asyncio.get_running_loop().create_future()))
     await asyncio.sleep(0)
@@ -145,7 +145,7 @@ async def test_it_leaves_after_a_request_that_makes_several_calls(monkeypatch: p
     await asyncio.sleep(0.2)
     assert not server.closed
     server.hold.set()
-    assert await asked == b"fine"
+    assert await waiting == b"fine"
     await leaving
     assert server.closed
 
@@ -153,7 +153,7 @@ async def test_it_leaves_after_a_request_that_makes_several_calls(monkeypatch: p
 async def test_it_leaves_at_once_if_the_server_stops() -> None:
     server = Server(hold=asyncio.Event())
     target, hurry = upstream(server), asyncio.get_running_loop().create_future()
-    asked = asyncio.create_task(ask(target))
+    waiting = asyncio.create_task(infer(target))
     await until(lambda: len(server.executed) == 1)
     leaving = asyncio.create_task(target.leave(hurry))
     hurry.set_result(None)
@@ -161,7 +161,7 @@ async def test_it_leaves_at_once_if_the_server_stops() -> None:
     assert not server.closed
     assert server.hold is not None
     server.hold.set()
-    assert await asked == b"fine"
+    assert await waiting == b"fine"
     async with asyncio.timeout(0.5):
         await leaving
     assert server.closed
@@ -205,11 +205,11 @@ async def test_pinned_requests_move_together(leaves: str) -> None:
 async def test_the_least_busy_is_used() -> None:
     busy, free = Server(hold=asyncio.Event()), Server()
     target = upstream(busy, free)
-    waiting = [asyncio.ensure_future(ask(target)) for _ in range(2)]
+    waiting = [asyncio.ensure_future(infer(target)) for _ in range(2)]
     await asyncio.sleep(0)
     assert (len(busy.executed), len(free.executed)) == (1, 1)
     for _ in range(10):
-        await ask(target)
+        await infer(target)
     assert (len(busy.executed), len(free.executed)) == (1, 11)
     assert busy.hold is not None
     busy.hold.set()
@@ -220,7 +220,7 @@ async def test_who_goes_away_is_no_load_and_no_failure() -> None:
     slow = Server(hold=asyncio.Event())
     target = upstream(slow, other := Server())
     for _ in range(10):
-        waiting = asyncio.ensure_future(ask(target))
+        waiting = asyncio.ensure_future(infer(target))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait((waiting,))
@@ -234,7 +234,7 @@ async def test_what_cannot_be_sent_goes_to_another() -> None:
     down, up = Server(refuses), Server()
     target = upstream(down, up)
     for number in range(10):
-        assert await ask(target, str(number)) == b"fine"
+        assert await infer(target, str(number)) == b"fine"
     assert up.executed == [b"%d" % number for number in range(10)]
     assert down.refused == 1  # from then on it is left out
 
@@ -307,12 +307,12 @@ async def test_a_server_that_fails_again_and_again_is_ejected() -> None:
     failed = 0
     for _ in range(20):
         try:
-            await ask(target)
+            await infer(target)
         except InferenceError:
             failed += 1
     assert failed == 3 and len(well.executed) == 17
-    told = [(each.requests, each.failures, each.ejections) for each in target.pool.members]
-    assert told == [(3, 3, 1), (17, 0, 0)]
+    found = [(each.requests, each.failures, each.ejections) for each in target.pool.members]
+    assert found == [(3, 3, 1), (17, 0, 0)]
 
 
 async def test_failures_in_between_do_not_count() -> None:
@@ -321,7 +321,7 @@ async def test_failures_in_between_do_not_count() -> None:
     for number in range(40):
         sometimes.fault = breaks if number % 4 == 0 else None
         try:
-            await ask(target)
+            await infer(target)
         except InferenceError:
             continue
     assert len(sometimes.executed) == 20
@@ -334,7 +334,7 @@ async def test_the_last_server_is_not_ejected_for_its_answers() -> None:
     target = upstream(server, gone)
     for _ in range(10):
         await fails(target, "makes no sense")
-    said = await asyncio.gather(*(ask(target) for _ in range(20)), return_exceptions=True)
+    said = await asyncio.gather(*(infer(target) for _ in range(20)), return_exceptions=True)
     assert all("makes no sense" in str(error) for error in said)
     assert len(server.executed) == 30
 
@@ -344,14 +344,14 @@ async def test_a_server_with_invalid_answers_is_ejected() -> None:
     target = upstream(junk, well)
     said: list[Any] = []
     for _ in range(20):
-        said += await asyncio.gather(ask(target), return_exceptions=True)
+        said += await asyncio.gather(infer(target), return_exceptions=True)
     assert (len(junk.executed), said.count(b"fine")) == (3, 17)
 
 
 async def test_an_answer_that_says_no_is_an_answer() -> None:
     unwilling, well = Server(code=14), Server()
     target = upstream(unwilling, well)
-    said = await asyncio.gather(*(ask(target) for _ in range(20)), return_exceptions=True)
+    said = await asyncio.gather(*(infer(target) for _ in range(20)), return_exceptions=True)
     assert sum(isinstance(each, InferenceError) and each.message == "not now" for each in said) == 10
     assert len(unwilling.executed) == 10
 
@@ -362,7 +362,7 @@ async def test_where_all_fail_one_request_tries() -> None:
     for _ in range(3):
         await fails(target, "broke off")
     server.fault, server.hold = None, asyncio.Event()
-    trial = asyncio.ensure_future(ask(target))
+    trial = asyncio.ensure_future(infer(target))
     await asyncio.sleep(0)
     for _ in range(5):
         error = await fails(target, "all servers fail and are being tried; .*broke off")
@@ -370,7 +370,7 @@ async def test_where_all_fail_one_request_tries() -> None:
     assert len(server.executed) == 4
     server.hold.set()
     assert await trial == b"fine"
-    assert await asyncio.gather(*(ask(target) for _ in range(50))) == [b"fine"] * 50
+    assert await asyncio.gather(*(infer(target) for _ in range(50))) == [b"fine"] * 50
 
 
 async def test_a_stream_that_has_begun_shows_that_the_server_is_back() -> None:
@@ -380,9 +380,9 @@ async def test_a_stream_that_has_begun_shows_that_the_server_is_back() -> None:
     server.fault = None
     answers = target.stream(InferRequest("m", ()), None, Context())
     assert await anext(answers) == b"fine"
-    assert await ask(target) == b"fine"
+    assert await infer(target) == b"fine"
     await answers.aclose()
-    assert await ask(target) == b"fine"
+    assert await infer(target) == b"fine"
 
 
 async def test_a_trial_that_is_given_up_leaves_room_for_another() -> None:
@@ -390,12 +390,12 @@ async def test_a_trial_that_is_given_up_leaves_room_for_another() -> None:
     target = upstream(server)
     await fails(target, "cannot be reached")
     server.fault, server.hold = None, asyncio.Event()
-    trial = asyncio.ensure_future(ask(target))
+    trial = asyncio.ensure_future(infer(target))
     await asyncio.sleep(0)
     trial.cancel()
     await asyncio.wait((trial,))
     server.hold.set()
-    assert await ask(target) == b"fine"
+    assert await infer(target) == b"fine"
 
 
 async def test_without_probes_time_brings_a_server_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,13 +403,13 @@ async def test_without_probes_time_brings_a_server_back(monkeypatch: pytest.Monk
     down, up = Server(refuses), Server()
     target = upstream(down, up)
     for _ in range(4):
-        await ask(target)
+        await infer(target)
     down.fault = None
-    await ask(target)
+    await infer(target)
     assert not down.executed
     await asyncio.sleep(0.06)
     for _ in range(4):
-        await ask(target)
+        await infer(target)
     assert down.executed
 
 
@@ -420,14 +420,14 @@ async def test_a_probe_brings_a_server_back() -> None:
     down, up = Server(refuses), Server()
     target = upstream(down, up, probes=Probes(0.1, 5.0))
     for _ in range(4):
-        await ask(target)
+        await infer(target)
     down.fault = None
     for _ in range(4):
-        await ask(target)
+        await infer(target)
     assert not down.executed
     await asyncio.sleep(0.15)
     for _ in range(4):
-        await ask(target)
+        await infer(target)
     assert len(down.executed) == 2
     await target.close()
     assert down.closed and up.closed
@@ -439,16 +439,16 @@ async def test_a_probe_brings_a_server_back() -> None:
 async def test_a_server_that_is_not_ready_is_used_only_where_no_other_is() -> None:
     leaving, staying = Server(ready=b"no"), Server()
     target = upstream(leaving, staying, probes=Probes(0.05, 5.0))
-    await ask(target)
+    await infer(target)
     await until(lambda: leaving.probed > 0 and staying.probed > 0)
     leaving.executed.clear()
     for _ in range(6):
-        await ask(target)
+        await infer(target)
     assert not leaving.executed
     staying.ready = b"no"
     await asyncio.sleep(0.1)
     for _ in range(6):
-        await ask(target)
+        await infer(target)
     assert len(leaving.executed) == 3
     await target.close()
 
@@ -461,7 +461,7 @@ async def test_a_timeout_is_looked_into_at_once() -> None:
     target = upstream(hung, well, probes=Probes(1.0, 5.0))
     while not hung.executed:
         try:
-            await ask(target)
+            await infer(target)
         except InferenceError:
             continue
     assert await until(lambda: hung.probed > 0) < 0.6
@@ -474,7 +474,7 @@ async def test_impatient_callers_eject_no_server() -> None:
         server.fault = lambda: InferenceError(ErrorCode.DEADLINE_EXCEEDED, "late")
         await fails(target, "late")
     server.fault = None
-    assert await asyncio.gather(*(ask(target) for _ in range(5))) == [b"fine"] * 5
+    assert await asyncio.gather(*(infer(target) for _ in range(5))) == [b"fine"] * 5
 
 
 async def test_a_server_that_does_not_answer_its_probes_is_ejected() -> None:
@@ -484,7 +484,7 @@ async def test_a_server_that_does_not_answer_its_probes_is_ejected() -> None:
     await until(lambda: hung.probed >= 4)
     hung.executed.clear()
     for _ in range(6):
-        await ask(target)
+        await infer(target)
     assert not hung.executed
     await target.close()
 
@@ -495,28 +495,28 @@ async def test_a_server_that_does_not_answer_its_probes_is_ejected() -> None:
 async def test_a_sequence_goes_nowhere_else() -> None:
     servers = [Server() for _ in range(3)]
     target = upstream(*servers)
-    await ask(target, sequence=Sequence(7, start=True))
+    await infer(target, sequence=Sequence(7, start=True))
     (home,) = (server for server in servers if server.executed)
     home.fault = refuses
     error = await fails(target, "cannot be reached", sequence=Sequence(7))
     assert error.code is ErrorCode.UNAVAILABLE
     assert sum(len(server.executed) for server in servers) == 1
     home.fault = None
-    await ask(target, sequence=Sequence(7, end=True))
+    await infer(target, sequence=Sequence(7, end=True))
     assert len(home.executed) == 2
 
 
 async def test_a_sequence_that_starts_chooses_among_those_that_work_and_stays() -> None:
     servers = [Server() for _ in range(3)]
     target = upstream(*servers)
-    await ask(target, sequence=Sequence("s", start=True, end=True))
+    await infer(target, sequence=Sequence("s", start=True, end=True))
     (usual,) = (server for server in servers if server.executed)
     usual.fault = refuses
-    await ask(target, sequence=Sequence("s", start=True))
+    await infer(target, sequence=Sequence("s", start=True))
     (other,) = (server for server in servers if server.executed and server is not usual)
     usual.fault = None
     for _ in range(5):
-        await ask(target, sequence=Sequence("s"))
+        await infer(target, sequence=Sequence("s"))
     assert (len(usual.executed), len(other.executed)) == (1, 6)
 
 
@@ -524,7 +524,7 @@ async def test_several_daemons_agree_where_a_sequence_lives() -> None:
     for identity in range(20):
         servers = [Server() for _ in range(3)]
         for sequence in (Sequence(identity, start=True), Sequence(identity), Sequence(identity)):
-            await ask(upstream(*servers), sequence=sequence)
+            await infer(upstream(*servers), sequence=sequence)
         assert sorted(len(server.executed) for server in servers) == [0, 0, 3]
 
 
@@ -532,7 +532,7 @@ async def test_sequences_are_spread() -> None:
     servers = [Server() for _ in range(4)]
     target = upstream(*servers)
     for identity in range(400):
-        await ask(target, sequence=Sequence(identity, start=True))
+        await infer(target, sequence=Sequence(identity, start=True))
     assert all(60 < len(server.executed) < 140 for server in servers)
 
 
@@ -549,7 +549,7 @@ async def test_sequences_that_never_end_are_not_kept_for_ever() -> None:
 async def test_what_is_above_the_limit_waits_its_turn() -> None:
     server = Server(hold=asyncio.Event())
     target = upstream(server, gate=Gate(2, max_wait_secs=5))
-    waiting = [asyncio.ensure_future(ask(target, str(number))) for number in range(6)]
+    waiting = [asyncio.ensure_future(infer(target, str(number))) for number in range(6)]
     await asyncio.sleep(0.01)
     assert server.executed == [b"0", b"1"]
     assert server.hold is not None and target.gate is not None
@@ -560,13 +560,13 @@ async def test_what_is_above_the_limit_waits_its_turn() -> None:
     assert server.executed == [b"0", b"1", b"2", b"4", b"5"]
     assert [each for each in done if each == b"fine"] == [b"fine"] * 5
     assert (target.gate.running, target.gate.waiting) == (0, 0)
-    assert await ask(target) == b"fine"
+    assert await infer(target) == b"fine"
 
 
 async def test_who_waits_too_long_is_refused() -> None:
     server = Server(hold=asyncio.Event())
     target = upstream(server, gate=Gate(1, max_wait_secs=0.05))
-    first = asyncio.ensure_future(ask(target))
+    first = asyncio.ensure_future(infer(target))
     await asyncio.sleep(0)
     error = await fails(target, "upstream 'there': as much is under way as max_concurrency 1 allows")
     assert (error.code, error.retryable) == (ErrorCode.OVERLOADED, True)
@@ -580,27 +580,27 @@ async def test_who_waits_too_long_is_refused() -> None:
     assert server.hold is not None
     server.hold.set()
     await first
-    assert await ask(target) == b"fine"
+    assert await infer(target) == b"fine"
 
 
 async def test_bytes_are_limited_too() -> None:
     server = Server(hold=asyncio.Event())
     target = upstream(server, gate=Gate(max_bytes=10, max_wait_secs=5))
-    waiting = [asyncio.ensure_future(ask(target, "x" * size)) for size in (4, 4, 4, 1)]
+    waiting = [asyncio.ensure_future(infer(target, "x" * size)) for size in (4, 4, 4, 1)]
     await asyncio.sleep(0.01)
     # nobody overtakes, however small
     assert [len(each) for each in server.executed] == [4, 4]
     assert server.hold is not None
     server.hold.set()
     await asyncio.gather(*waiting)
-    assert await ask(target, "x" * 100) == b"fine"  # alone
+    assert await infer(target, "x" * 100) == b"fine"  # alone
 
 
 # --- names
 
 
-class Looked:
-    """A name server that says what it is told to, and the servers behind the addresses."""
+class NameServer:
+    """A name server that resolves to ``addresses``, and the servers behind the addresses."""
 
     def __init__(self, *addresses: str) -> None:
         self.addresses: tuple[str, ...] | None = addresses
@@ -627,51 +627,58 @@ class Looked:
 
 @pytest.mark.parametrize("addresses", [("10.0.0.1",), ("10.0.0.1", "fd00::1")])
 async def test_a_name_with_one_address_of_each_kind_is_one_server(addresses: tuple[str, ...]) -> None:
-    looked = Looked(*addresses)
-    target = looked.upstream()
+    names = NameServer(*addresses)
+    target = names.upstream()
     for _ in range(3):
-        await ask(target)
+        await infer(target)
         await asyncio.sleep(0.03)
-    assert sum(looked.executed().values()) == 3
-    (first,) = (server for _, server in looked.made if server.executed)
+    assert sum(names.executed().values()) == 3
+    (first,) = (server for _, server in names.made if server.executed)
     # the address has changed: nobody would notice on a connection that is kept
-    looked.addresses = ("10.0.0.2",)
+    names.addresses = ("10.0.0.2",)
     await until(lambda: first.closed)
-    await ask(target)
-    assert looked.executed()["10.0.0.2"] == 1
+    await infer(target)
+    assert names.executed()["10.0.0.2"] == 1
     await target.close()
-    assert all(server.closed for _, server in looked.made)
+    assert all(server.closed for _, server in names.made)
 
 
 async def test_each_address_of_a_name_is_a_server() -> None:
-    looked = Looked("10.0.0.1", "10.0.0.2", "fd00::1")
-    target = looked.upstream(Probes(0.02, 1.0))
+    names = NameServer("10.0.0.1", "10.0.0.2", "fd00::1")
+    target = names.upstream(Probes(0.02, 1.0))
     for _ in range(6):
-        await ask(target)
-    assert looked.executed() == {"": 0, "10.0.0.1": 3, "10.0.0.2": 3}
-    await until(lambda: all(server.probed for address, server in looked.made if address))
-    looked.addresses = ("10.0.0.2", "10.0.0.3")
-    await until(lambda: looked.made[1][1].closed)
+        await infer(target)
+    assert names.executed() == {"": 0, "10.0.0.1": 3, "10.0.0.2": 3}
+    await until(lambda: all(server.probed for address, server in names.made if address))
+    names.addresses = ("10.0.0.2", "10.0.0.3")
+    await until(lambda: names.made[1][1].closed)
     for _ in range(6):
-        await ask(target)
-    assert looked.executed() == {"": 0, "10.0.0.1": 3, "10.0.0.2": 6, "10.0.0.3": 3}
+        await infer(target)
+    assert names.executed() == {"": 0, "10.0.0.1": 3, "10.0.0.2": 6, "10.0.0.3": 3}
     await target.close()
-    assert all(server.closed for _, server in looked.made)
+    assert all(server.closed for _, server in names.made)
+
+
+async def busy_server(names: NameServer, target: Upstream) -> tuple[Server, asyncio.Future[bytes]]:
+    """The server at the first address, which holds a request, and that request."""
+    await infer(target)
+    server = names.made[1][1]
+    server.hold = asyncio.Event()
+    while not server.executed:
+        waiting = asyncio.ensure_future(infer(target))
+        await asyncio.sleep(0)
+    return server, waiting
 
 
 async def test_a_server_that_goes_finishes_what_it_has() -> None:
-    looked = Looked("10.0.0.1", "10.0.0.2")
-    target = looked.upstream()
-    await ask(target)
-    going = looked.made[1][1]
-    going.hold = asyncio.Event()
-    while not going.executed:
-        waiting = asyncio.ensure_future(ask(target))
-        await asyncio.sleep(0)
-    looked.addresses = ("10.0.0.2", "10.0.0.3")
-    await until(lambda: len(looked.made) == 4)
+    names = NameServer("10.0.0.1", "10.0.0.2")
+    target = names.upstream()
+    going, waiting = await busy_server(names, target)
+    names.addresses = ("10.0.0.2", "10.0.0.3")
+    await until(lambda: len(names.made) == 4)
     await asyncio.sleep(0.05)
     assert not going.closed
+    assert going.hold is not None
     going.hold.set()
     assert await waiting == b"fine"
     await until(lambda: going.closed)
@@ -682,20 +689,16 @@ async def test_an_upstream_leaves_after_the_requests_of_a_server_that_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool_module, "QUIET_SECS", 0.01)
-    looked = Looked("10.0.0.1", "10.0.0.2")
-    target = looked.upstream()
-    await ask(target)
-    going = looked.made[1][1]
-    going.hold = asyncio.Event()
-    while not going.executed:
-        waiting = asyncio.ensure_future(ask(target))
-        await asyncio.sleep(0)
+    names = NameServer("10.0.0.1", "10.0.0.2")
+    target = names.upstream()
+    going, waiting = await busy_server(names, target)
     early = asyncio.create_task(target.leave(asyncio.get_running_loop().create_future()))
-    looked.addresses = ("10.0.0.2", "10.0.0.3")
-    await until(lambda: len(looked.made) == 4)
+    names.addresses = ("10.0.0.2", "10.0.0.3")
+    await until(lambda: len(names.made) == 4)
     late = asyncio.create_task(target.leave(asyncio.get_running_loop().create_future()))
     await asyncio.sleep(0.1)
     assert not (going.closed or early.done() or late.done())
+    assert going.hold is not None
     going.hold.set()
     assert await waiting == b"fine"
     async with asyncio.timeout(10):
@@ -705,40 +708,40 @@ async def test_an_upstream_leaves_after_the_requests_of_a_server_that_goes(
 
 
 async def test_what_cannot_be_looked_up_stays_as_it_was() -> None:
-    looked = Looked("10.0.0.1", "10.0.0.2")
-    target = looked.upstream()
+    names = NameServer("10.0.0.1", "10.0.0.2")
+    target = names.upstream()
     await target.call(Operation.READY)
-    looked.addresses = None
+    names.addresses = None
     await asyncio.sleep(0.05)
     for _ in range(6):
-        await ask(target)
-    assert looked.executed() == {"": 0, "10.0.0.1": 3, "10.0.0.2": 3}
+        await infer(target)
+    assert names.executed() == {"": 0, "10.0.0.1": 3, "10.0.0.2": 3}
     await target.close()
 
 
 async def test_addresses_come_and_go_under_load_without_a_lost_request() -> None:
     """As those of a headless service, 50 times."""
-    looked = Looked("10.0.0.1")
-    target = looked.upstream()
+    names = NameServer("10.0.0.1")
+    target = names.upstream()
     sent, stop = 0, False
 
     async def load() -> None:
         nonlocal sent
         while not stop:
-            assert await ask(target) == b"fine"
+            assert await infer(target) == b"fine"
             sent += 1
             await asyncio.sleep(0)
 
     loads = [asyncio.ensure_future(load()) for _ in range(4)]
     for number in range(50):
-        made = len(looked.made)
-        looked.addresses = tuple(f"10.0.{number}.{place}" for place in range(1 + number % 3))
-        await until(lambda made=made: len(looked.made) > made)
+        made = len(names.made)
+        names.addresses = tuple(f"10.0.{number}.{place}" for place in range(1 + number % 3))
+        await until(lambda made=made: len(names.made) > made)
     stop = True
     await asyncio.gather(*loads)
-    assert sum(looked.executed().values()) == sent > 50
+    assert sum(names.executed().values()) == sent > 50
     await target.close()
-    assert all(server.closed for _, server in looked.made)
+    assert all(server.closed for _, server in names.made)
 
 
 @pytest.mark.parametrize(
@@ -774,31 +777,31 @@ async def test_a_list_is_confirmed_if_dns_has_answered(failures: dict[str, OSErr
 
 
 async def test_a_name_that_was_never_found_is_resolved_by_each_connection() -> None:
-    looked = Looked()
-    looked.addresses = None
-    target = looked.upstream()
-    assert await asyncio.gather(*(ask(target) for _ in range(3))) == [b"fine"] * 3
-    assert looked.executed() == {"": 3}
+    names = NameServer()
+    names.addresses = None
+    target = names.upstream()
+    assert await asyncio.gather(*(infer(target) for _ in range(3))) == [b"fine"] * 3
+    assert names.executed() == {"": 3}
     await target.close()
 
 
 async def test_a_sequence_whose_server_is_gone_gets_an_error() -> None:
-    looked = Looked("10.0.0.1", "10.0.0.2")
-    target = looked.upstream()
+    names = NameServer("10.0.0.1", "10.0.0.2")
+    target = names.upstream()
     for identity in range(20):
-        await ask(target, sequence=Sequence(identity, start=True))
-    before = looked.executed()
-    looked.addresses = ("10.0.0.1",)
-    await until(lambda: looked.made[2][1].closed)
-    told = [
-        await asyncio.gather(ask(target, sequence=Sequence(identity)), return_exceptions=True)
+        await infer(target, sequence=Sequence(identity, start=True))
+    before = names.executed()
+    names.addresses = ("10.0.0.1",)
+    await until(lambda: names.made[2][1].closed)
+    found = [
+        await asyncio.gather(infer(target, sequence=Sequence(identity)), return_exceptions=True)
         for identity in range(20)
     ]
     # those of the one that stays go on there
-    assert sum(each == [b"fine"] for each in told) == before["10.0.0.1"]
-    gone = [error for (error,) in told if isinstance(error, InferenceError)]
+    assert sum(each == [b"fine"] for each in found) == before["10.0.0.1"]
+    gone = [error for (error,) in found if isinstance(error, InferenceError)]
     assert len(gone) == before["10.0.0.2"] > 0
     assert all(error.code is ErrorCode.UNAVAILABLE and "is gone" in error.message for error in gone)
     for identity in range(20):
-        await ask(target, sequence=Sequence(identity, start=True))
+        await infer(target, sequence=Sequence(identity, start=True))
     await target.close()
