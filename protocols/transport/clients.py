@@ -13,7 +13,7 @@ from interlingua.protocols.transport.framed.client import PooledFramedClient
 from interlingua.protocols.transport.grpc.client import GrpcChannelClient
 from interlingua.protocols.transport.http.client import PooledHttpClient
 from interlingua.protocols.transport.tls import ClientTls, TlsContext
-from interlingua.protocols.wire import BrpcClient, FramedClient, GrpcClient, HttpClient
+from interlingua.protocols.wire_clients import BrpcClient, FramedClient, GrpcClient, HttpClient
 
 Client = HttpClient | GrpcClient | BrpcClient | FramedClient
 

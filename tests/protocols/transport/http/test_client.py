@@ -16,7 +16,8 @@ import pytest
 from interlingua.protocols.transport.address import Address, Url, parse_url
 from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.clients import CLIENTS
-from interlingua.protocols.wire import HttpAnswer, HttpCall, HttpClient
+from interlingua.protocols.wire import HttpAnswer, HttpCall
+from interlingua.protocols.wire_clients import HttpClient
 from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport import peers
 from tests.protocols.transport.peers import HttpEcho, serving

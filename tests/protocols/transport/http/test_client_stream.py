@@ -9,7 +9,8 @@ from contextlib import aclosing
 
 import pytest
 
-from interlingua.protocols.wire import HttpClient, HttpReply
+from interlingua.protocols.wire import HttpReply
+from interlingua.protocols.wire_clients import HttpClient
 from interlingua.schemas import Context, ErrorCode, InferenceError
 from tests.protocols.transport.http.test_client import a_post, answering, behaving, client
 
