@@ -68,7 +68,7 @@ def main() -> int:
         machine |= {"build": BUILDS[is_compiled()]}
         sys.stdout.write(f"{json.dumps({**machine, 'rows': found}, indent=2)}\n")
         return 0
-    sys.stdout.write(_LINE.format("row", "us", "beside", "us", "ratio", "target", ""))
+    sys.stdout.write(_LINE.format("row", "us", "baseline", "us", "ratio", "target", ""))
     for each in measured:
         progress.say(_line(each) if isinstance(each, Found) else f"{each}\n")
     sys.stdout.write(

@@ -53,7 +53,7 @@ def compare(row: Row, places: tuple[Path, Path], turns: int, folder: Path) -> tu
             for number in (0, 1) if turn % 2 else (1, 0):
                 costs[number].append(traffic.cost_us(daemons[number], request, row.count))
     before, after = costs[0][1:], costs[1][1:]
-    ratio = statistics.median(ours / theirs for ours, theirs in zip(after, before, strict=True))
+    ratio = statistics.median(one / other for one, other in zip(after, before, strict=True))
     return statistics.median(before), statistics.median(after), ratio
 
 

@@ -1,4 +1,4 @@
-"""What is measured beside the rows: a number, its unit and its target."""
+"""What is measured besides the rows: a number, its unit and its target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows: which server, beside which peer, on which request, and what their ratio may be."""
+"""The rows: which server, against which baselines, on which request, and what their ratio may be."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIRES = {"http": "HTTP", "grpc": "gRPC", "brpc": "bRPC"}
 
 
 @dataclass(frozen=True)
-class Beside:
+class Baseline:
     """A peer by the name of its server, and the largest ratio; None: for comparison. ``model``: the peer
     serves another one."""
 
@@ -35,7 +35,7 @@ class Row:
     dialect: str
     transport: str
     size: int
-    peers: tuple[Beside, ...]
+    baselines: tuple[Baseline, ...]
     model: ModelUse | None = None
 
     @property
@@ -49,9 +49,9 @@ class Row:
         # numbers as text cost twenty times as much as bytes
         return max(32, COUNTS[self.size] // (20 if self.dialect == "grps" and self.size > 64 else 1))
 
-    def request(self, beside: Beside | None = None) -> Request:
+    def request(self, baseline: Baseline | None = None) -> Request:
         """What is sent to the server, or to a peer."""
-        model = beside.model if beside is not None and beside.model is not None else self.model
+        model = baseline.model if baseline is not None and baseline.model is not None else self.model
         return request(self.dialect, self.transport, self.size, model)
 
 
@@ -68,33 +68,33 @@ def _pair(caller: str, over: str, dialect: str, transport: str) -> str:
 
 
 def _passed() -> Iterator[Row]:
-    """Caller and upstream alike, beside a relay that reads no message."""
+    """Caller and upstream alike, against a relay that reads no message."""
     for transport, targets, relay in (
         ("grpc", (2.5, 1.5, 1.0), "http2 relay"),
         ("http", (2.5, 1.5, 0.8), "http1 relay"),
     ):
         for size, target in zip(SIZES, targets, strict=True):
-            peers = [Beside("nginx", target)]
+            baselines = [Baseline("nginx", target)]
             if size == 64:
-                peers.append(Beside(relay, 1.3))
-            peers += [Beside(f"library oip {transport}"), Beside("serving")]
+                baselines.append(Baseline(relay, 1.3))
+            baselines += [Baseline(f"library oip {transport}"), Baseline("serving")]
             name = f"{_pair('oip', transport, 'oip', transport)}, passed"
-            yield Row(name, f"bridge oip {transport}", "oip", transport, size, tuple(peers))
+            yield Row(name, f"bridge oip {transport}", "oip", transport, size, tuple(baselines))
 
 
 def _decoded() -> Iterator[Row]:
-    """Every other caller over HTTP, to OIP, beside the server that answers the same without a bridge."""
+    """Every other caller over HTTP, to OIP, against the server that answers the same without a bridge."""
     for caller in ("oip", "trtis", "graphpipe", "grps"):
         for transport in ("grpc", "http"):
             if (caller, transport) == ("oip", "http"):
                 continue
             for size in SIZES:
-                peers = [Beside("serving", 2.0 if size == 64 else 1.8)]
+                baselines = [Baseline("serving", 2.0 if size == 64 else 1.8)]
                 if (caller, transport) == ("trtis", "grpc") and size < 4 << 20:
-                    peers.append(Beside("tritonclient", 0.35))
-                peers.append(Beside(f"library oip {transport}"))
+                    baselines.append(Baseline("tritonclient", 0.35))
+                baselines.append(Baseline(f"library oip {transport}"))
                 name = _pair(caller, "http", "oip", transport)
-                yield Row(name, f"bridge oip {transport}", caller, "http", size, tuple(peers))
+                yield Row(name, f"bridge oip {transport}", caller, "http", size, tuple(baselines))
 
 
 def _to_others() -> Iterator[Row]:
@@ -103,20 +103,22 @@ def _to_others() -> Iterator[Row]:
         for dialect, transport in (("trtis", "http"), ("graphpipe", "http"), ("grps", "brpc")):
             for size in SIZES:
                 name = _pair("oip", over, dialect, transport)
-                beside = Beside("serving", 2.2)
-                yield Row(name, f"bridge {dialect} {transport}", "oip", over, size, (beside,))
+                baseline = Baseline("serving", 2.2)
+                yield Row(name, f"bridge {dialect} {transport}", "oip", over, size, (baseline,))
 
 
 def _serving() -> Iterator[Row]:
     """What the daemon answers itself: large messages over gRPC, and tiny models."""
     tiny = ModelUse(TINY)
     for size, target in zip(SIZES[1:], (0.6, 0.5), strict=True):
-        yield Row("serving OIP gRPC, ONNX", "serving", "oip", "grpc", size, (Beside("Triton", target),), tiny)
+        yield Row(
+            "serving OIP gRPC, ONNX", "serving", "oip", "grpc", size, (Baseline("Triton", target),), tiny
+        )
     digits = ModelUse("digits", "image", ("label", "probabilities"), DIGITS)
-    beside = (Beside("serving", 1.5, ModelUse()),)
+    baselines = (Baseline("serving", 1.5, ModelUse()),)
     for over in ("http", "grpc"):
-        yield Row(f"serving OIP {WIRES[over]}, ONNX identity", "serving", "oip", over, 64, beside, tiny)
-        yield Row(f"serving OIP {WIRES[over]}, digits", "serving", "oip", over, 256, beside, digits)
+        yield Row(f"serving OIP {WIRES[over]}, ONNX identity", "serving", "oip", over, 64, baselines, tiny)
+        yield Row(f"serving OIP {WIRES[over]}, digits", "serving", "oip", over, 256, baselines, digits)
 
 
 ROWS = (*_passed(), *_decoded(), *_to_others(), *_serving())

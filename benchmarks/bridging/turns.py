@@ -1,4 +1,4 @@
-"""Measures a row: its server and its peers in turns, so that a busy neighbour hits all of them alike."""
+"""Measures a row: its server and its baselines in turns, so that a busy neighbour hits all of them alike."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Found:
 
 
 def measure(row: Row, servers: Servers, traffic: Traffic, quick: bool) -> Iterator[Found]:
-    """One result for each peer."""
+    """One result for each baseline."""
     count = max(32, row.count // QUICK_SHARE) if quick else row.count
     rounds = QUICK_ROUNDS if quick else ROUNDS
     contenders = [(servers[row.server], row.request())]
-    contenders += [(servers[peer.server], row.request(peer)) for peer in row.peers]
+    contenders += [(servers[each.server], row.request(each)) for each in row.baselines]
     costs: list[list[float]] = [[] for _ in contenders]
     for turn in range(-1, rounds):
         for cost, (server, request) in zip(costs, contenders, strict=True):
@@ -53,10 +53,10 @@ def measure(row: Row, servers: Servers, traffic: Traffic, quick: bool) -> Iterat
             if turn >= 0:
                 cost.append(us)
     us = round(statistics.median(costs[0]), 1)
-    for peer, cost in zip(row.peers, costs[1:], strict=True):
+    for baseline, cost in zip(row.baselines, costs[1:], strict=True):
         if not cost:
-            yield Found(row.title, us, peer.server, None, None, peer.target)
+            yield Found(row.title, us, baseline.server, None, None, baseline.target)
             continue
-        ratio = statistics.median(ours / theirs for ours, theirs in zip(costs[0], cost, strict=True))
+        ratio = statistics.median(one / other for one, other in zip(costs[0], cost, strict=True))
         peer_us = round(statistics.median(cost), 1)
-        yield Found(row.title, us, peer.server, peer_us, round(ratio, 2), peer.target)
+        yield Found(row.title, us, baseline.server, peer_us, round(ratio, 2), baseline.target)

@@ -1,1 +1,1 @@
-"""What one hostile client costs the others: attacks beside an honest client and a health probe."""
+"""What one hostile client costs the others: attacks next to an honest client and a health probe."""

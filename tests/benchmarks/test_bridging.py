@@ -30,7 +30,7 @@ from interlingua.protocols.wire import Buffer
 ROOT = Path(__file__).parents[2]
 
 
-def test_rows_are_measured_beside_their_peers() -> None:
+def test_rows_are_measured_against_their_baselines() -> None:
     only = ("GraphPipe HTTP -> OIP HTTP, 64 B", "serving OIP HTTP, ONNX identity")
     run = [sys.executable, "-m", "benchmarks.bridging", "--quick", "--json", "--only", *only]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=100)
