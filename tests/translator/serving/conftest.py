@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from interlingua.protocols.wire import ArrivingMessage
 from tests.translator.serving import spied_paths
 
 
@@ -9,3 +12,17 @@ from tests.translator.serving import spied_paths
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each message that was offered to a fast path, whether it was sent there."""
     return spied_paths.record(monkeypatch, spied_paths.FAST, lambda _, call: call is not None)
+
+
+@pytest.fixture
+def passed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each message that is offered to a fast path: whether it passed on while it arrived."""
+    found: list[bool] = []
+
+    def spied(path: Any, offered: Any, *arguments: Any) -> Any:
+        call = path.begin(offered, *arguments)
+        found.append(call is not None and type(offered) is ArrivingMessage)
+        return call
+
+    spied_paths.replace(monkeypatch, spied_paths.FAST, spied)
+    return found
