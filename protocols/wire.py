@@ -224,7 +224,11 @@ class ArrivingMessage:
         return self.size
 
     def __getitem__(self, place: slice) -> bytes:
-        return self.begin[place]
+        return self.begin[place.start : place.stop]
+
+    def __bytes__(self) -> bytes:
+        """Raises TypeError: its bytes are gone."""
+        raise TypeError("a message that passes on as it arrives has no bytes")
 
     def passed(self) -> InferenceError:
         """The error of a request that would have to be decoded, or sent again."""

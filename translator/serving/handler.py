@@ -129,7 +129,8 @@ class TransportPipeline:
             if self._has_body and "content-encoding" in request.headers:
                 opened.count = in_flight.hold_decompressed
                 in_flight.hold_decompressed()
-            opened.arriving = arriving
+            if arriving is not None:
+                opened.arriving = arriving
             if load.requests > load.max_requests or load.total.requests > load.total.max_requests:
                 refuse_inference(opened.action.operation, load, context)
             if context.identity is not None:

@@ -14,7 +14,7 @@ _MOST_KEPT = 64
 _KEPT_FIELDS = 32
 """The most metadata of which a path is kept."""
 
-_Key = tuple[str, tuple[tuple[str, str], ...]]
+_Key = tuple[str, int, tuple[tuple[str, str], ...]]
 
 
 class KnownCalls:
@@ -25,17 +25,21 @@ class KnownCalls:
     def __init__(self) -> None:
         self._paths: dict[_Key, FastPath] = {}
 
-    def path(self, headers: CallHeaders) -> FastPath | None:
-        """That of calls with ``headers``."""
-        return self._paths.get(_key(headers)) if self._paths else None
+    def path(self, headers: CallHeaders, size: int = 0) -> FastPath | None:
+        """That of calls with ``headers``, or of those whose messages arrive, of ``size`` bytes."""
+        return self._paths.get(_key(headers, size)) if self._paths else None
 
-    def keep(self, headers: CallHeaders, path: FastPath) -> None:
+    def keep(self, headers: CallHeaders, path: FastPath, size: int = 0) -> None:
         """Offer ``path`` to other connections."""
         if len(headers.metadata) > _KEPT_FIELDS:
             return
         if len(self._paths) >= _MOST_KEPT:  # clients choose the metadata
             self._paths.clear()
-        self._paths[_key(headers)] = path
+        self._paths[_key(headers, size)] = path
+
+    def drop(self, headers: CallHeaders, size: int) -> None:
+        """Offer that of messages that arrive no longer."""
+        self._paths.pop(_key(headers, size), None)
 
 
 class RepeatedCalls:
@@ -44,6 +48,7 @@ class RepeatedCalls:
     have no path in common with others."""
 
     __slots__ = (
+        "_arriving",
         "_find",
         "_find_inline",
         "_is_named",
@@ -63,17 +68,21 @@ class RepeatedCalls:
         self.count = self._missed = 0
         self.headers: CallHeaders | None = None
         self.path: FastPath | None = None
+        self._arriving: FastPath | None = None
         self.inline: InlinePath | None = None
 
     def begin(self, headers: CallHeaders) -> None:
         """Calls have other headers now."""
-        self.headers, self.inline, self.count, self._missed = headers, None, 0, 0
+        self.headers, self.inline, self.count = headers, None, 0
+        self._arriving, self._missed = None, 0
         self.path = None if self._is_named else self._known.path(headers)
 
     def find(self, headers: CallHeaders, request: GrpcRequest) -> None:
         """The handler is to serve ``request``, a call with ``headers``: find the path of those that repeat
         it."""
-        self._find_path(headers, request)
+        self.path = None if self._find is None else self._find(request)
+        if self.path is not None and not self._is_named:
+            self._known.keep(headers, self.path)
         if self._find_inline is not None and self.path is None:
             self.inline = self._find_inline(request)
 
@@ -81,22 +90,27 @@ class RepeatedCalls:
         """The path of ``request``, a call with ``headers`` whose message is arriving, if it may pass on."""
         if headers is not self.headers:
             self.begin(headers)
-        size = len(request.message)
-        if self.path is None or self.path.size != size:
+        size, path = len(request.message), self._arriving
+        if path is None or path.size != size:
+            path = None if self._is_named else self._known.path(headers, size)
+        if path is None and self._find is not None:
             # seldom, if there is none
             self._missed += 1
-            if not self._missed & (self._missed - 1) and self._find_path(headers, request):
-                self._missed = 0
-        path = self.path
-        return path if path is not None and path.lead and path.size == size else None
+            if not self._missed & (self._missed - 1):
+                path = self._find(request)
+        if path is None or not path.lead or path.size != size:
+            return None
+        if path is not self._arriving:
+            self._arriving, self._missed = path, 0
+            if not self._is_named:
+                self._known.keep(headers, path, size)
+        return path
 
-    def _find_path(self, headers: CallHeaders, request: GrpcRequest) -> bool:
-        """Whether there is one for calls like ``request``."""
-        self.path = path = None if self._find is None else self._find(request)
-        if path is not None and not self._is_named:
-            self._known.keep(headers, path)
-        return path is not None
+    def forget_arriving(self, headers: CallHeaders, size: int) -> None:
+        """Their path has not taken a message of ``size`` bytes: find another one."""
+        self._arriving = None
+        self._known.drop(headers, size)
 
 
-def _key(headers: CallHeaders) -> _Key:
-    return headers.method, tuple(headers.metadata.items())
+def _key(headers: CallHeaders, size: int) -> _Key:
+    return headers.method, size, tuple(headers.metadata.items())

@@ -78,13 +78,15 @@ class UnaryCall(GrpcCall):
         message: Any = ArrivingMessage(lead, size, self.deadline)
         headers = self._headers
         request = GrpcRequest(headers.method, message, headers.metadata, self.begun_context())
-        path = self._host.repeated.arriving(headers, request)
+        repeated = self._host.repeated
+        path = repeated.arriving(headers, request)
         if path is None:
             return False
         if not self._hold(PASSED_BYTES):
             return True
         sent = path.begin(message, request.context, self)
         if sent is None:
+            repeated.forget_arriving(headers, size)
             return False
         self._sent, self._fast, self._message = sent, True, message
         self.passthrough = sent.handle.fed_by(self, self.connection, PREFIX_BYTES + size)

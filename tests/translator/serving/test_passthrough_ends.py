@@ -29,7 +29,7 @@ from tests.protocols.transport.h2.peer import (
     frame,
     message,
 )
-from tests.translator.serving.relayed import (
+from tests.translator.serving.passthrough_daemon import (
     METHOD,
     SIZE,
     WARM,

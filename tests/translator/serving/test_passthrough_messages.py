@@ -28,7 +28,7 @@ from tests.protocols.transport.h2.peer import (
     settings,
     window_update,
 )
-from tests.translator.serving.relayed import (
+from tests.translator.serving.passthrough_daemon import (
     METHOD,
     SIZE,
     WARM,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.protocols.wire import ArrivingMessage, GrpcAnswer, GrpcRequest
 from interlingua.schemas.oip import MESSAGES
 from interlingua.translator.serving.handler import TransportPipeline
 from tests.protocols.transport.h2.flowing import (
@@ -21,7 +21,7 @@ from tests.protocols.transport.h2.peer import (
     message,
 )
 from tests.translator.serving import test_fast_path_grpc as over_grpc
-from tests.translator.serving.relayed import (
+from tests.translator.serving.passthrough_daemon import (
     METHOD,
     PREFIX,
     SIZE,
@@ -398,3 +398,47 @@ async def test_messages_with_more_than_one_tensor_or_with_strings_are_complete_f
                 assert bytes(side.body) == message(reply(data, model=name))
         await until(here.idle)
     assert True not in passed
+
+
+async def test_sizes_alternate_on_one_connection(passed: list[bool]) -> None:
+    sizes = 64, 300_000, SIZE
+    async with daemon(Upstream(echo, WIDE)) as here, caller(here) as one:
+        for size in sizes:
+            await warm(one, size)
+        passed.clear()
+        for size in sizes * 4:
+            data = contents(one.rng, size)
+            assert right(await ask(one, data), data)
+        # that of 64 bytes is complete when it is offered
+        assert passed == [False, True, True] * 4
+
+
+async def test_a_known_connection_finds_another_path(passed: list[bool]) -> None:
+    """A model of the same sizes takes its turn: the path that is known does not take its messages."""
+    served = {"upstream": "there", "remote_model": "m", "signature": {"inputs": TENSORS, "outputs": TENSORS}}
+    models = {"m": served, "n": {**served, "remote_model": "n"}}
+
+    async def act(there: Flowing, number: int) -> None:
+        body = await there.request(number)
+        made: Any = MESSAGES["inference.ModelInferRequest"].FromString(bytes(body[PREFIX:]))
+        await there.answer(number, reply(sent_in(body), model=made.model_name))
+
+    async with daemon(Upstream(act, WIDE), models=models) as here, caller(here) as one:
+        for model in "mnm":
+            for _ in range(WARM):
+                data = contents(one.rng)
+                number = one.open(METHOD)
+                await one.data(number, message(request(data, model)), ended=True)
+                side = await one.ended(number)
+                assert bytes(side.body) == message(reply(data, model))
+            assert passed[-1]
+            passed.clear()
+        await until(here.idle)
+
+
+def test_a_message_that_arrives_has_no_bytes() -> None:
+    arriving = ArrivingMessage(b"begin", 100)
+    assert (len(arriving), arriving[1:3], arriving[0:9]) == (100, b"eg", b"begin")
+    for read in (bytes, memoryview, lambda message: b"".join((message,))):
+        with pytest.raises(TypeError):
+            read(arriving)  # type: ignore[operator]
