@@ -158,14 +158,14 @@ def renamed_request(
 
 def _answer(
     opened: Opened[GrpcAnswer], names: PassthroughNames, answer: GrpcAnswer
-) -> tuple[GrpcAnswer, str] | InferResponse | None:
+) -> tuple[GrpcAnswer, str] | InferResponse:
     if not answer.code and (repeated := _repeated_answers.find(answer.message)) is not None:
         known = repeated.facts
         if known.fits(opened.message[3], names):
             return answer, known.version
     message: Any = answer.message
     if type(message) is ArrivingMessage:
-        return None
+        raise message.passed()
     try:
         found = None if answer.code else _renamed(opened, names, answer)
     except InferenceError:

@@ -147,8 +147,10 @@ class WriteBatch:
 
     def flush_shared(self) -> None:
         """Write now what is held back; a copy of what the socket does not take."""
-        self.flush()
-        self._has_shared = False
+        try:
+            self.flush()
+        finally:
+            self._has_shared = False
 
     def _write_now(self, pieces: list[Buffer], size: int) -> None:
         """Write ``pieces``, of which no view may remain."""
@@ -157,7 +159,8 @@ class WriteBatch:
             with suppress(OSError):  # the socket is full, or the transport notices what has happened
                 sent = os.writev(self._descriptor, pieces)
         if sent < size:
-            transport.write(b"".join(_after(pieces, sent)))
+            rest = b"".join(_after(pieces, sent))
+            write_pieces(transport, (rest,), len(rest))
 
 
 def _after(pieces: Iterable[Buffer], sent: int) -> Iterator[Buffer]:
@@ -179,9 +182,8 @@ class SharedWrites:
 
     def flush(self) -> None:
         """Write them now."""
-        batches, self.batches = self.batches, []
-        for batch in batches:
-            batch.flush_shared()
+        while self.batches:
+            self.batches.pop().flush_shared()
 
 
 _shared_writes: WeakKeyDictionary[asyncio.AbstractEventLoop, SharedWrites] = WeakKeyDictionary()

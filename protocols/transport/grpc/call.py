@@ -196,6 +196,10 @@ class GrpcCall(MessageStream):
         # if it was cancelled it refers to its frames: a cycle would keep the memory of the message
         self._task = None
         self._working = False
+        if self.passthrough is not None:
+            self.passthrough.detach()
+        if self.feeder is not None:
+            self.feeder.detach()
         if self.loan:
             self.connection.message_ended(self)
         if self._reset_at_work:

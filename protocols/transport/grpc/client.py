@@ -110,8 +110,8 @@ class GrpcChannelClient:
         """See ``CallbackClient``."""
         if isinstance(outcome, UnprocessedError):
             sent: Any = request.message
-            if type(sent) is ArrivingMessage:  # what has passed on is gone
-                raise self._errors.failed("refused the call while its message passed on", sent=True)
+            if type(sent) is ArrivingMessage:
+                raise sent.passed()
             return await self.send(request, _ATTEMPTS - 1)
         if isinstance(outcome, Exception):
             raise outcome

@@ -41,8 +41,7 @@ _HELD_BYTES = 1 << 20
 _WAITING_BYTES = 1 << 18
 """How much of a stream's messages may be queued before the sender waits."""
 
-
-CUT_SHORT = "the last message of the answer is cut short"
+_CUT_SHORT = "the last message of the answer is cut short"
 
 
 class UnprocessedError(Exception):
@@ -170,7 +169,7 @@ class ClientCall(MessageStream):
         elif headers.status:
             self._end(GrpcAnswer(code=headers.status, details=headers.details))
         elif self.sink is not None and self.partial:
-            self._end(GrpcAnswer(code=INTERNAL, details=CUT_SHORT))
+            self._end(GrpcAnswer(code=INTERNAL, details=_CUT_SHORT))
         else:
             self._end(self._succeeded())
 
@@ -228,7 +227,7 @@ class UnaryClientCall(ClientCall):
         if self._message is None:
             return GrpcAnswer(code=INTERNAL, details="the answer to a unary call has no message")
         if self.passthrough is not None and self.passthrough.left:
-            return GrpcAnswer(code=INTERNAL, details=CUT_SHORT)
+            return GrpcAnswer(code=INTERNAL, details=_CUT_SHORT)
         return GrpcAnswer(self._message)
 
     def _wake(self) -> None:
@@ -252,14 +251,14 @@ class CallbackClientCall(UnaryClientCall):
         """Send the headers of a request whose message is arriving; ``until``: the deadline of its caller."""
         connection = self._host.connection
         self._timeout = math.inf if self.deadline is None else self.deadline - time.monotonic()
-        self.deadline = self._until = until
+        self.deadline, self._until = None, until
         connection.open(self)
         connection.sender.send_headers(self, block)
 
     def feeder_waits(self, waits: bool) -> None:
         """See ``Stream``."""
         if waits:
-            self.deadline = self._until
+            self.deadline = None  # that of the caller ends its own call, and this one with it
             return
         deadline = time.monotonic() + self._timeout
         self.deadline = deadline if self._until is None else min(deadline, self._until)

@@ -6,7 +6,9 @@ has found serves all with its method and metadata.
 
 from __future__ import annotations
 
-from interlingua.protocols.fast_path import FastPath, FindInline, FindPath, InlinePath
+from typing import Any
+
+from interlingua.protocols.fast_path import FastCall, FastCaller, FastPath, FindInline, FindPath, InlinePath
 from interlingua.protocols.transport.grpc.headers import CallHeaders
 from interlingua.protocols.wire import GrpcRequest
 
@@ -36,10 +38,6 @@ class KnownCalls:
         if len(self._paths) >= _MOST_KEPT:  # clients choose the metadata
             self._paths.clear()
         self._paths[_key(headers, size)] = path
-
-    def drop(self, headers: CallHeaders, size: int) -> None:
-        """Offer that of messages that arrive no longer."""
-        self._paths.pop(_key(headers, size), None)
 
 
 class RepeatedCalls:
@@ -86,30 +84,30 @@ class RepeatedCalls:
         if self._find_inline is not None and self.path is None:
             self.inline = self._find_inline(request)
 
-    def arriving(self, headers: CallHeaders, request: GrpcRequest) -> FastPath | None:
-        """The path of ``request``, a call with ``headers`` whose message is arriving, if it may pass on."""
+    def begin_arriving(
+        self, headers: CallHeaders, request: GrpcRequest, caller: FastCaller
+    ) -> FastCall | None:
+        """Send ``request`` of ``caller`` on, a call with ``headers`` whose message is arriving. None if no
+        path takes it."""
         if headers is not self.headers:
             self.begin(headers)
-        size, path = len(request.message), self._arriving
-        if path is None or path.size != size:
-            path = None if self._is_named else self._known.path(headers, size)
-        if path is None and self._find is not None:
+        message: Any = request.message
+        size, path, sent = len(message), self._arriving, None
+        if (path is None or path.size != size) and not self._is_named:
+            path = self._known.path(headers, size)
+        if path is not None and path.size == size:
+            sent = path.begin(message, request.context, caller)
+        if sent is None and self._find is not None:
             # seldom, if there is none
             self._missed += 1
-            if not self._missed & (self._missed - 1):
-                path = self._find(request)
-        if path is None or not path.lead or path.size != size:
-            return None
-        if path is not self._arriving:
+            path = None if self._missed & (self._missed - 1) else self._find(request)
+            if path is not None and path.lead and path.size == size:
+                sent = path.begin(message, request.context, caller)
+        if sent is not None and path is not None and path is not self._arriving:
             self._arriving, self._missed = path, 0
             if not self._is_named:
                 self._known.keep(headers, path, size)
-        return path
-
-    def forget_arriving(self, headers: CallHeaders, size: int) -> None:
-        """Their path has not taken a message of ``size`` bytes: find another one."""
-        self._arriving = None
-        self._known.drop(headers, size)
+        return sent
 
 
 def _key(headers: CallHeaders, size: int) -> _Key:

@@ -24,7 +24,12 @@ from interlingua.protocols.transport.grpc.status import (
     unforeseen,
 )
 from interlingua.protocols.transport.h2.connection import H2Connection
-from interlingua.protocols.transport.h2.passthrough import BEGIN_BYTES, PASSED_BYTES, FramePassthrough
+from interlingua.protocols.transport.h2.passthrough import (
+    BEGIN_BYTES,
+    HELD_BYTES,
+    PASSED_BYTES,
+    FramePassthrough,
+)
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.load import SMALL_BYTES, RefusedRequest
 from interlingua.protocols.wire import NO_CONTEXT, ArrivingMessage, Buffer, GrpcAnswer, GrpcRequest
@@ -73,20 +78,17 @@ class UnaryCall(GrpcCall):
         limit = self._host.max_request_bytes
         if compressed or size <= PASSED_BYTES or (limit is not None and size > limit):
             return False
+        if size <= stop - start - PREFIX_BYTES:  # it is here, and may be sent again
+            return False
         begin = start + PREFIX_BYTES
         lead = bytes(data[begin : min(stop, start + BEGIN_BYTES)])
         message: Any = ArrivingMessage(lead, size, self.deadline)
         headers = self._headers
         request = GrpcRequest(headers.method, message, headers.metadata, self.begun_context())
-        repeated = self._host.repeated
-        path = repeated.arriving(headers, request)
-        if path is None:
-            return False
-        if not self._hold(PASSED_BYTES):
+        if not self._hold(min(size, HELD_BYTES)):
             return True
-        sent = path.begin(message, request.context, self)
+        sent = self._host.repeated.begin_arriving(headers, request, self)
         if sent is None:
-            repeated.forget_arriving(headers, size)
             return False
         self._sent, self._fast, self._message = sent, True, message
         self.passthrough = sent.handle.fed_by(self, self.connection, PREFIX_BYTES + size)
@@ -125,9 +127,6 @@ class UnaryCall(GrpcCall):
         try:
             self._answer(answer)
             self._done()
-            for passthrough in (self.passthrough, self.feeder):
-                if passthrough is not None:
-                    passthrough.detach()
         except Exception:
             _log.exception("unexpected error")
             self.cut()
@@ -239,20 +238,18 @@ class UnaryCall(GrpcCall):
 
     def _answer(self, answer: GrpcAnswer) -> None:
         self._over = True
+        tail = trailers(answer) if answer.trailing else OK
         if self.feeder is not None and not answer.code:
             message: Any = answer.message
-            if self.feeder.left or type(message) is not ArrivingMessage:
-                answer = GrpcAnswer(code=INTERNAL, details="another answer has begun")
-            else:
-                tail = trailers(answer) if answer.trailing else OK
+            if type(message) is ArrivingMessage and not self.feeder.left:
                 self.connection.sender.send(self, (), tail, ended=True)
                 return
+            answer = GrpcAnswer(code=INTERNAL, details="another answer has begun")
         if not answer.code:
             size, pieces = prefixed(answer.message, answer.parts)
             limit = self._host.max_response_bytes
             if limit is None or size - PREFIX_BYTES <= limit:
                 self._started = True
-                tail = trailers(answer) if answer.trailing else OK
                 self.connection.sender.send_whole(self, ANSWER_HEADERS, pieces, size, tail)
                 return
             answer = fitting(answer, limit)

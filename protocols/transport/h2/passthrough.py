@@ -3,7 +3,7 @@
 What arrives leaves in the same turn of the event loop, out of the buffer that it was received into: it is
 neither copied nor kept, and still in the processor's cache. What the other stream's windows or socket do not
 take is copied into its queue. The window of the source follows that of the other stream, so that its initial
-one bounds the queue.
+one, of a server or of a client, bounds the queue.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ PASSED_BYTES = 1 << 18
 
 BEGIN_BYTES = 1 << 13
 """The least of a message that must be here for that: it has the names and shapes."""
+
+HELD_BYTES = 1 << 20
+"""As how much such a message counts: its initial window, and a frame, may wait for the other stream."""
 
 _NUMBER, _NUMBER_AT = Struct(">L").pack_into, 5
 """The place of the stream's number in the header of a frame (RFC 9113, 4.1)."""

@@ -16,6 +16,9 @@ from interlingua.protocols.transport.http1.headers import RequestHeaders
 from interlingua.protocols.wire import HttpRequest
 
 _MOST_KEPT = 64
+_EVERY = 256
+"""So often at least, a path is searched: the one that is known may be for a model that has been replaced."""
+
 _KEPT_BYTES = 1 << 12
 """The longest header section that is kept."""
 
@@ -95,7 +98,7 @@ class RepeatedRequests:
             return
         self._count += 1
         count = self._count or self._known.count(headers)
-        if not count or count & (count - 1):
+        if not count or (count & (count - 1) and count % _EVERY):
             return
         # an answer to HEAD has no body (RFC 9110, 9.3.2)
         if headers.keep_alive and headers.minor and headers.method != "HEAD":
