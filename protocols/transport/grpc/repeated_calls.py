@@ -103,10 +103,12 @@ class RepeatedCalls:
             path = None if self._missed & (self._missed - 1) else self._find(request)
             if path is not None and path.lead and path.size == size:
                 sent = path.begin(message, request.context, caller)
-        if sent is not None and path is not None and path is not self._arriving:
-            self._arriving, self._missed = path, 0
-            if not self._is_named:
-                self._known.keep(headers, path, size)
+        if sent is not None and path is not None:
+            self._missed = 0
+            if path is not self._arriving:
+                self._arriving = path
+                if not self._is_named:
+                    self._known.keep(headers, path, size)
         return sent
 
 
