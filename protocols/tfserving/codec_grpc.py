@@ -112,6 +112,8 @@ def _decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequ
     read = opened.message
     if isinstance(read, KnownMessage):
         head, tensors = read.head, []
+        if head.outputs is not None:  # the model may have another signature than when they were read
+            _requested(tuple([output.name for output in head.outputs]), signature)
         for (name, datatype, shape), data in zip(head.tensors, read.data, strict=True):
             tensors.append(Tensor(name, datatype, shape, data))
         return InferRequest(head.model, tuple(tensors), head.outputs, head.version), None
