@@ -20,7 +20,10 @@ from ovmsclient.tfs_compat.protos.tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from interlingua.protocols.wire import GrpcAnswer
+from interlingua.protocols.tfserving.codec_grpc import KnownMessage
+from interlingua.protocols.tfserving.passthrough_grpc import open_predict
+from interlingua.protocols.wire import GrpcAnswer, GrpcRequest
+from interlingua.schemas import Datatype, InferenceError, InferRequest, Signature, TensorSpec
 from tests.protocols.tfserving.exchange import Server
 
 MISSING_SPEC = (3, "Missing ModelSpec")
@@ -163,6 +166,23 @@ async def test_chosen_outputs(server: Server) -> None:
         refused = await server.call("PredictionService", "Predict", made)
         assert refused.code == 3
         assert text in refused.details
+
+
+def test_outputs_of_a_message_that_repeats_are_checked_again() -> None:
+    made = request("reloaded", {"x": proto(types.DT_FLOAT, 2, tensor_content=bytes(8))})
+    made.output_filter.append("x")
+    message = made.SerializeToString()
+
+    def decoded(name: str) -> InferRequest:
+        opened = open_predict(GrpcRequest("", message))
+        assert opened.action.decode is not None
+        signature = Signature((), (TensorSpec(name, Datatype.FP32, (-1,)),))
+        return opened.action.decode(opened, signature)[0]
+
+    assert decoded("x") == decoded("x")
+    assert isinstance(open_predict(GrpcRequest("", message)).message, KnownMessage)
+    with pytest.raises(InferenceError, match="output tensor alias not found in signature: x"):
+        decoded("y")
 
 
 ONE = {"x": proto(types.DT_FLOAT, 1, float_val=[1])}
