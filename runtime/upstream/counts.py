@@ -50,6 +50,11 @@ class UpstreamCounts:
         return self._by_version
 
     def of(self, version: str) -> VersionStatistics:
+        """The statistics of ``version`` until now."""
+        self._enter_pending()
+        return self._find(version)
+
+    def _find(self, version: str) -> VersionStatistics:
         found = self._by_version.get(version)
         if found is None:
             found = self._by_version[version] = VersionStatistics()
@@ -75,7 +80,7 @@ class UpstreamCounts:
         last = self._pending
         if last.ended:
             last_ms = (time.time_ns() - time.monotonic_ns() + last.ended) // 1_000_000
-            count_successes(self.of(last.version), last.size, last.latencies, last.output_ns, last_ms)
+            count_successes(self._find(last.version), last.size, last.latencies, last.output_ns, last_ms)
             self._pending = _Pending(last.version, last.size)
 
     def success(self, version: str, size: int, course: Course, context: Context) -> None:
@@ -83,7 +88,7 @@ class UpstreamCounts:
         unknown)."""
         self.answered = version or self.answered
         if not context.copied:
-            count_success(self._by_version.get(self.answered) or self.of(self.answered), size, course)
+            count_success(self._by_version.get(self.answered) or self._find(self.answered), size, course)
 
     def streamed(self, size: int, began: int, context: Context) -> None:
         """Count a request that a stream answered."""
@@ -103,4 +108,4 @@ class UpstreamCounts:
             count_refusal(self._of_version(version))
 
     def _of_version(self, version: str) -> VersionStatistics:
-        return self.of(version if version in self.by_version else self.answered)
+        return self._find(version if version in self.by_version else self.answered)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import requests
 
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import Datatype, InferRequest, InferResponse, Operation, Tensor
@@ -90,3 +91,22 @@ def test_answers_belong_to_their_requests(running: World, caller: str, target: s
                 await one_input(upstream, datatype, size)
 
     running.background.run(every())
+
+
+@pytest.mark.parametrize(("caller", "target"), PAIRS)
+def test_statistics_have_every_request(running: World, caller: str, target: str) -> None:
+    here, there = callers()[caller], targets()[target]
+    model = label(there, "add_sub")
+    row = np.zeros((1, 3), np.int32)
+    upstream = running.client(here, model)
+
+    def count() -> int:
+        answer = requests.get(f"http://{running.addresses['http']}/v2/models/{model}/stats", timeout=30)
+        return sum(int(each["inference_count"]) for each in answer.json()["model_stats"])
+
+    counted = []
+    for _ in range(AT_ONCE + TURNS):
+        request = _request(here, there, "add_sub", Tensor.from_numpy("a", row), Tensor.from_numpy("b", row))
+        running.background.run(_ask(upstream, "add_sub", request))
+        counted.append(count())
+    assert counted == list(range(counted[0], counted[0] + len(counted)))

@@ -34,6 +34,13 @@ def _timeless(counts: UpstreamCounts) -> dict[str, VersionStatistics]:
     return {version: replace(each, last_inference_ms=0) for version, each in counts.by_version.items()}
 
 
+def test_reports_of_a_version_have_them() -> None:
+    counts = UpstreamCounts()
+    for number in range(1, 4):
+        _repeated(counts, "7", 1, 1000)
+        assert counts.of("7").inference_count == number
+
+
 @pytest.mark.parametrize("read", [False, True])
 def test_they_count_as_others(read: bool) -> None:
     repeated, others = UpstreamCounts(), UpstreamCounts()
