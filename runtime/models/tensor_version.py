@@ -176,11 +176,11 @@ class TensorVersion(Version):
 
     def _on_loop(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:
         assert self.inline is not None  # noqa: S101
-        nbytes = self.admission.enter(request)
-        try:
+        if not self.admission.inside:  # it admits a first one, which leaves before anything else runs
             tensors, started, ended = self.run(request.inputs, outputs, self.inline.on_loop)
-        finally:
-            self.admission.leave(nbytes)
+        else:
+            with self.admission.entered(request):
+                tensors, started, ended = self.run(request.inputs, outputs, self.inline.on_loop)
         return InstanceAnswer(tensors, {}, None, True, started, ended)
 
     async def _in_thread(self, request: InferRequest, outputs: tuple[str, ...]) -> InstanceAnswer:

@@ -48,8 +48,9 @@ def gathered(entries: Sequence[Entry]) -> tuple[Tensor, ...]:
 def check_rows(outputs: Sequence[Tensor], rows: int) -> None:
     """Raises MODEL_FAILED for an output without as many ``rows``."""
     for tensor in outputs:
-        if tensor.shape[:1] != (rows,):
-            got = tensor.shape[0] if tensor.shape else "none"
+        shape = tensor.shape
+        if not shape or shape[0] != rows:
+            got = shape[0] if shape else "none"
             raise model_failed(
                 f"output '{tensor.name}' of a batch has the wrong number of rows: expected {rows}, got {got}"
             )
