@@ -26,10 +26,12 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Server:
-    """A running server: its process group and its addresses by transport; ``admin`` is for operators."""
+    """A running server: its process group and its addresses by transport; ``admin`` is for operators.
+    ``listening`` are those of its listeners in the order of its configuration."""
 
     pid: int
     addresses: dict[str, str]
+    listening: Sequence[str] = ()
 
     def cpu_secs(self) -> float:
         """User and system time that the processes of the group have taken so far."""
@@ -45,7 +47,19 @@ class Server:
 
     def peak_mib(self) -> float:
         """The most memory that the processes of the group have held, each at its own time."""
-        return sum(_peak_mib(pid) for pid in _group(self.pid))
+        return sum(_mib(pid, "VmHWM") for pid in _group(self.pid))
+
+    def resident_mib(self) -> float:
+        """The memory of the server's own process, now."""
+        return _mib(self.pid, "VmRSS")
+
+    def own_peak_mib(self) -> float:
+        """The most memory that the server's own process has held since :meth:`reset_peak`."""
+        return _mib(self.pid, "VmHWM")
+
+    def reset_peak(self) -> None:
+        """Begin :meth:`own_peak_mib` again."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def move_others(self, cpus: Iterable[int]) -> None:
         """Have the processes that the server has started run on ``cpus`` alone."""
@@ -77,7 +91,8 @@ def daemon(
             for event in events
             if event["event"].endswith("listening")
         }
-        yield Server(process.pid, addresses)
+        listening = [event["address"] for event in events if event["event"] == "listening"]
+        yield Server(process.pid, addresses, listening)
 
 
 @contextmanager
@@ -269,9 +284,9 @@ def _cpu_secs(pid: int) -> float:
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def _peak_mib(pid: int) -> float:
+def _mib(pid: int, figure: str) -> float:
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except FileNotFoundError:  # it has ended meanwhile
         return 0.0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+    return sum(int(line.split()[1]) for line in lines if line.startswith(f"{figure}:")) / 1024

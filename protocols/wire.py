@@ -8,7 +8,7 @@ buffers in ``parts``, which a transport writes one after the other without joini
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Protocol
 
 from interlingua.schemas import Context, ErrorCode, InferenceError
@@ -91,6 +91,11 @@ class HttpRequest:
         """Wait for the whole body. Raises as :class:`BodyRest`."""
         if self.rest is not None:
             self.body, self.rest = await self.rest.whole(), None
+
+    def without_body(self) -> HttpRequest:
+        """Another such request for the transport to keep: the body is free while the client reads the answer,
+        unless something else needs this one."""
+        return replace(self, body=b"") if self.body else self
 
 
 @dataclass(slots=True, init=False)

@@ -127,6 +127,18 @@ class InferenceError(Exception):
         return f"InferenceError({self.code.name}, {self.message!r})"
 
 
+def release_frames(error: BaseException) -> None:
+    """Drop the tracebacks of ``error`` and of the errors before it. Their frames hold the request, with its
+    body, and one of them often the error itself: only the garbage collector would free such a cycle."""
+    while True:
+        error.__traceback__ = None
+        earlier = error.__cause__ or error.__context__
+        error.__cause__ = error.__context__ = None
+        if earlier is None:
+            return
+        error = earlier
+
+
 malformed = partial(InferenceError, ErrorCode.MALFORMED)
 invalid_tensor = partial(InferenceError, ErrorCode.INVALID_TENSOR)
 unrepresentable = partial(InferenceError, ErrorCode.UNREPRESENTABLE)

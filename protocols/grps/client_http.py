@@ -121,7 +121,10 @@ def _media_type(reply: HttpReply) -> str:
 def _document(body: Buffer) -> GrpsMessage:
     _, message = read_body(body, REPLY)
     if isinstance(message, InferenceError):
-        raise message
+        try:
+            raise message
+        finally:
+            del message  # its traceback refers to this frame
     return message
 
 

@@ -73,7 +73,10 @@ class Predict:
         elif read is None:
             raise outcome.bad_request(self._flavor.empty_body)
         elif isinstance(read, InferenceError):
-            raise read
+            try:
+                raise read
+            finally:
+                del read  # its traceback refers to this frame
         else:
             message = read
         model = message.model or query.get("model", "")

@@ -244,7 +244,10 @@ def _http_message(request: HttpRequest) -> GrpsMessage:
         return GrpsMessage()
     _, message = read_body(request.body, COMPACT)
     if isinstance(message, InferenceError):
-        raise message
+        try:
+            raise message
+        finally:
+            del message  # its traceback refers to this frame
     return message
 
 

@@ -194,5 +194,7 @@ class GrpcPipeline(TransportPipeline):
                         yield answer, last
                 return
         totals.failure = in_flight.failure or totals.failure
-        metrics.sent_bytes += in_flight.answer.size
-        yield in_flight.answer, True
+        answer = in_flight.answer
+        del message, request, in_flight  # their memory is free while the answer waits
+        metrics.sent_bytes += answer.size
+        yield answer, True

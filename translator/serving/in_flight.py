@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from interlingua.protocols.dialect import Endpoint, Opened
 from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.schemas import Context, ErrorCode, InferenceError, Operation
+from interlingua.schemas.errors import release_frames
 from interlingua.schemas.offload import CLIENT
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
 from interlingua.translator.access.clients import Client, Clients
@@ -113,6 +114,7 @@ class InFlightRequest:
                 self.answer = self._refuse(error)
         finally:
             self._end(error)
+            release_frames(failure)
         return True
 
     def begin_trace(self, default_model: str) -> None:
@@ -196,8 +198,9 @@ class InFlightRequest:
         if self._ended:
             return
         self._ended = True
-        metrics, opened = self.metrics, self.opened
-        operation = None if opened is None else opened.action.operation
+        metrics, opened, operation = self.metrics, self.opened, None
+        if opened is not None:
+            operation, opened.count = opened.action.operation, None  # it refers to this object
         metrics.in_flight -= 1
         if self.held is not None:
             self.held.release()

@@ -96,9 +96,10 @@ class _Interleaving(Generic[Message, Answer]):
     ) -> None:
         """Put the answers to ``message`` in the queue, a single one after ``turn``; ``done`` is the turn of
         the next message."""
-        waits = True
+        waits, work = True, self._work(message)
+        del message  # its memory is free while the answer waits
         try:
-            async with aclosing(self._work(message)) as every:
+            async with aclosing(work) as every:
                 async for item, last in every:
                     if waits and last:
                         await turn

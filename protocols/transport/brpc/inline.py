@@ -13,13 +13,13 @@ Serve = Callable[[BrpcRequest], Awaitable[BrpcAnswer]]
 
 
 class InlineCalls:
-    """Finds the path in ``handler``, if it has any."""
+    """Finds the ``path`` in ``handler``, if it has any."""
 
-    __slots__ = ("_count", "_find", "_method", "_path")
+    __slots__ = ("_count", "_find", "_method", "path")
 
     def __init__(self, handler: object) -> None:
         self._find: FindInline | None = getattr(handler, "inline_path", None)
-        self._path: InlinePath | None = None
+        self.path: InlinePath | None = None
         self._method = "", ""
         self._count = 0
 
@@ -29,13 +29,13 @@ class InlineCalls:
         if self._find is None or request.context.headers or request.size > SMALL_BYTES:
             return None
         if self._method != (request.service, request.method):
-            self._method, self._path, self._count = (request.service, request.method), None, 0
-        elif self._path is not None:
-            answer = self._path.answer(request.message, request.context)
+            self._method, self.path, self._count = (request.service, request.method), None, 0
+        elif self.path is not None:
+            answer = self.path.answer(request.message, request.context)
             if answer is not None:
                 return answer
         self._count += 1
         # seldom, if there is none
         if self._count > 1 and not self._count & (self._count - 1):
-            self._path = self._find(request)
+            self.path = self._find(request)
         return None

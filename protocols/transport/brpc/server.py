@@ -243,6 +243,7 @@ class _Connection(SharedReceiver):
         """Cancel the calls."""
         self._leave()
         self._frames.discard()
+        self._inline.path = None  # it has a request
         for task, context in self._running.items():
             context.cancel.cancel()
             task.cancel()

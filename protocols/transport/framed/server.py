@@ -97,7 +97,7 @@ class FramedServer:
 class _Call:
     """A message that is not answered yet, or whose answer waits for those before it."""
 
-    request: FramedRequest
+    context: Context
     size: int
     task: asyncio.Task[None] | None = None
     parts: Sequence[Buffer] | None = None
@@ -194,8 +194,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._held.release()
         self._server.connections.remove(self, self._transport)
         for call in self._calls:
-            call.request.context.cancel.cancel()
-            call.request.context.write_ended()
+            call.context.cancel.cancel()
+            call.context.write_ended()
             if call.task is not None:
                 call.task.cancel()
                 # a cancelled task refers to its call: a cycle would keep the memory of the message
@@ -289,7 +289,7 @@ class _Connection(asyncio.BufferedProtocol):
         return bool(self._calls) and self._calls[0].parts is not None
 
     def _begin(self, request: FramedRequest) -> None:
-        call = _Call(request, len(request.message))
+        call = _Call(request.context, len(request.message))
         self._calls.append(call)
         self._backlog.requests += 1
         self._backlog.size += call.size
@@ -300,7 +300,7 @@ class _Connection(asyncio.BufferedProtocol):
             call.parts = self._server.handler.refuse(request, error).parts
             return
         request.context.reports_write = True
-        call.task = task = self._loop.create_task(self._serve(call))
+        call.task = task = self._loop.create_task(self._serve(call, request))
         self._server.connections.in_flight.add(task)
         task.add_done_callback(self._ended)
 
@@ -308,21 +308,21 @@ class _Connection(asyncio.BufferedProtocol):
         """Answer what cannot be a message, behind all answers, and end there."""
         request = FramedRequest(context=Context(peer=self._peer))
         self._backlog.requests += 1
-        self._calls.append(_Call(request, 0, None, self._server.handler.refuse(request, error).parts))
+        self._calls.append(_Call(request.context, 0, None, self._server.handler.refuse(request, error).parts))
         self._ending = True
         self._splitter.discard()
 
-    async def _serve(self, call: _Call) -> None:
+    async def _serve(self, call: _Call, request: FramedRequest) -> None:
         handler, limit = self._server.handler, self._server.max_response_bytes
         try:
-            answer = await handler.serve(call.request)
+            answer = await handler.serve(request)
         except Exception:
             _log.exception("unexpected error")
             words = "internal error; the server's log has the details"
-            answer = handler.refuse(call.request, InferenceError(ErrorCode.INTERNAL, words))
+            answer = handler.refuse(request, InferenceError(ErrorCode.INTERNAL, words))
         size = sum(map(len, answer.parts)) - SIZE_BYTES
         if limit is not None and size > limit:
-            answer = handler.refuse(call.request, _too_large("answer", size, "response", limit))
+            answer = handler.refuse(request, _too_large("answer", size, "response", limit))
         call.parts = answer.parts
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -339,7 +339,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._backlog.size -= call.size
             if not self._transport.is_closing():
                 write_pieces(self._transport, parts, sum(map(len, parts)))
-            call.request.context.write_ended()
+            call.context.write_ended()
         if self._half_closed:
             self._give_up_later(self._server.half_closed_secs)
 

@@ -230,6 +230,7 @@ class _Connection(SharedReceiver):
         self._stall.cancel()
         self._deadlines.cancel()
         self._connection.connection_lost()
+        self.repeated.inline = None  # it has a request
         self._server.connections.remove(self, self._transport)
 
     # called by calls

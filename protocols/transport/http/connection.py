@@ -133,6 +133,7 @@ class HttpConnection(BodyReceiver):
         if self._timer is not None:
             self._timer.cancel()
         self._lose_body()
+        self._repeated.inline.path = None  # it has a request
         if self._request is not None:
             self._request.context.cancel.cancel()
             self._request = None
@@ -230,7 +231,7 @@ class HttpConnection(BodyReceiver):
 
     def _complete(self, request: HttpRequest) -> None:
         """Have the task answer ``request``, whose body is here."""
-        request.body = self._reader.body
+        request.body, self._reader.body = self._reader.body, b""
         if self._early is None:
             self._repeated.serve(request, self._reader.headers)
         self._wake()
@@ -377,6 +378,7 @@ class HttpConnection(BodyReceiver):
         # a connection without others in flight waits for none
         hold = keep_alive and len(self._connections.in_flight) > 1
         bodiless = request.method == "HEAD"
+        self._request = request = request.without_body()
         return await self._writer.write(answer, headers.minor, keep_alive, bodiless, hold)
 
     def _go_on(self, keep_alive: bool) -> None:

@@ -363,6 +363,7 @@ class HttpExchange(Stream):
     async def _send(self, answer: HttpAnswer) -> None:
         """Send the answer. Raises what its parts raise."""
         sender, parts, rest = self.connection.sender, answer.parts, answer.rest
+        self._request = self._request.without_body()
         bodiless = self._request.method == "HEAD" or answer.status in BODILESS
         if rest is not None:
             try:

@@ -25,6 +25,7 @@ from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.runtime.upstream.pool.weighted import Weighted
 from interlingua.runtime.upstream.shared_value import SharedValue
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, unavailable
+from interlingua.schemas.errors import release_frames
 from interlingua.schemas.trace import Span, Trace
 
 _log = logging.getLogger(__name__)
@@ -315,6 +316,7 @@ class Attempt:
         if isinstance(error, ConnectionFailedError) and (self._harmless or not error.sent):
             self._tried = (*self._tried, member)
             self._failure = error
+            release_frames(error)
             return True
         return False
 

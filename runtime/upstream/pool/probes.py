@@ -14,6 +14,7 @@ from interlingua.protocols.wire import ConnectionFailedError
 from interlingua.runtime.upstream.pool.member import Member
 from interlingua.runtime.upstream.pool.unanswered import UnansweredError
 from interlingua.schemas import ErrorCode, InferenceError, Readiness
+from interlingua.schemas.errors import release_frames
 
 Probe = Callable[[Member, float], Awaitable[Readiness]]
 """Requests whether a server is ready, within a number of seconds. Raises ``InferenceError``."""
@@ -61,10 +62,11 @@ async def probe(member: Member, query: Probe, timeout_secs: float) -> None:
         readiness = await query(member, timeout_secs)
     except UnansweredError:
         member.reached()
-    except ConnectionFailedError as error:
-        member.failed(error.message, unreachable=not error.sent)
     except InferenceError as error:
-        if error.code in (ErrorCode.DEADLINE_EXCEEDED, ErrorCode.BAD_UPSTREAM):
+        release_frames(error)
+        if isinstance(error, ConnectionFailedError):
+            member.failed(error.message, unreachable=not error.sent)
+        elif error.code in (ErrorCode.DEADLINE_EXCEEDED, ErrorCode.BAD_UPSTREAM):
             member.failed(error.message)
         elif error.code is ErrorCode.UNAVAILABLE:
             member.said(False)  # TRTIS and Triton over gRPC while they stop
