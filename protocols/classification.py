@@ -26,7 +26,7 @@ def check_ranked(output: str, datatype: Datatype) -> None:
     """Raise INVALID_TENSOR if values of ``datatype`` are not ranked: BOOL, BYTES, half floats."""
     if datatype not in _RANKED:
         raise invalid_tensor(
-            f"class result not available for output '{output}' due to unsupported type '{datatype.value}'"
+            f"class result not available for output due to unsupported type '{datatype.value}' of '{output}'"
         )
 
 

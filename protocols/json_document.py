@@ -86,16 +86,26 @@ class LazyArray:
             return None
 
 
+class Repeating(dict[str, Any]):
+    """An object in which keys come again, with their first values; ``written`` has the keys as they came."""
+
+    def __init__(self, members: list[tuple[str, Any]]) -> None:
+        super().__init__()
+        for key, value in members:
+            self.setdefault(key, value)
+        self.written = [key for key, _ in members]
+
+
 def parse_json(
-    text: Buffer, lazy: Collection[str] = (), *, last_key_wins: bool = False, repeated: set[str] | None = None
+    text: Buffer, lazy: Collection[str] = (), *, last_key_wins: bool = False, repeating: bool = False
 ) -> Any:
     """The value of a JSON document in UTF-8, with or without a byte order mark. A long one (:func:`is_long`)
     belongs into a process.
 
     Arrays of a key in ``lazy`` may be a :class:`LazyArray`. NaN, Infinity and -Infinity are numbers; a
-    repeated key has its first value, or its last with ``last_key_wins``. ``repeated`` receives the repeated
-    keys of the outermost object; it excludes ``last_key_wins`` and ``lazy``. Raises MALFORMED with the
-    position, and for nesting deeper than :data:`MAX_DEPTH`.
+    repeated key has its first value, or its last with ``last_key_wins``. With ``repeating``, which excludes
+    ``last_key_wins`` and ``lazy``, objects may be :class:`Repeating`. Raises MALFORMED with the position, and
+    for nesting deeper than :data:`MAX_DEPTH`.
     """
     if text[:3] == _BOM:
         text = text[3:]
@@ -112,11 +122,11 @@ def parse_json(
     except orjson.JSONDecodeError as fault:
         if b"NaN" not in plain and b"Infinity" not in plain:
             raise _malformed(str(fault)) from None
-        return _parse_slowly(plain, str(fault), last_key_wins, repeated)
+        return _parse_slowly(plain, str(fault), last_key_wins, repeating)
     if last_key_wins:
         return document
     if _may_repeat_a_key(plain, document):
-        return _parse_slowly(plain, "a key comes twice", last_key_wins, repeated)
+        return _parse_slowly(plain, "a key comes twice", last_key_wins, repeating)
     return document
 
 
@@ -295,19 +305,10 @@ def _count_arrays(document: Any) -> int:
     return 0
 
 
-def _parse_slowly(text: bytes, fault: str, last_key_wins: bool, repeated: set[str] | None) -> Any:
+def _parse_slowly(text: bytes, fault: str, last_key_wins: bool, repeating: bool) -> Any:
     """By the standard library, the only one with NaN and repeated members. ``fault`` is the message if it
     refuses the document too."""
-    outermost: list[tuple[str, Any]] = []
-
-    def first_of_equal_keys(members: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal outermost
-        outermost = members  # the outermost object is read last
-        found: dict[str, Any] = {}
-        for key, value in members:
-            found.setdefault(key, value)
-        return found
-
+    first_of_equal_keys = Repeating if repeating else lambda members: dict(Repeating(members))
     try:
         decoded = text.decode()
         document = json.loads(  # noqa: TID251 - NaN and equal keys are what it is here for
@@ -320,12 +321,6 @@ def _parse_slowly(text: bytes, fault: str, last_key_wins: bool, repeated: set[st
             orjson.dumps(document)  # refuses half a surrogate pair, unlike json
     except (ValueError, TypeError, RecursionError):
         raise _malformed(fault) from None
-    if repeated is not None:
-        seen: set[str] = set()
-        for key, _ in outermost:
-            if key in seen:
-                repeated.add(key)
-            seen.add(key)
     return document
 
 

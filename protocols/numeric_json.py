@@ -8,9 +8,10 @@ not UTF-8) are refused by name.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from math import prod
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -73,12 +74,19 @@ _WIDE: dict[str, tuple[str, np.dtype[Any]]] = {
 _GOT = {bool: "a boolean", int: "an integer", float: "a float", str: "a string", dict: "an object"}
 
 
-def pack_values(name: str, datatype: Datatype, count: int, values: list[Any] | LazyArray) -> memoryview:
+def pack_values(
+    name: str,
+    datatype: Datatype,
+    count: int,
+    values: list[Any] | LazyArray,
+    of_type: Mapping[str, str] = MappingProxyType({}),
+) -> memoryview:
     """The ``count`` elements of a JSON array as tensor data, nested arrays flattened row by row.
 
     Strings are the UTF-8 text of BYTES elements; 1.0 is an integer. Raises INVALID_TENSOR naming tensor and
     element for a wrong JSON type or a value out of range, for rows that differ in length or depth, and for
-    another number of elements; UNREPRESENTABLE for BF16, which has no JSON form.
+    another number of elements; UNREPRESENTABLE for BF16, which has no JSON form. A dialect has words of its
+    own for a wrong type in ``of_type``, by the NumPy kind of the datatype; they come first.
     """
     if datatype is Datatype.BF16:
         raise _no_json_form(name, datatype)
@@ -95,7 +103,8 @@ def pack_values(name: str, datatype: Datatype, count: int, values: list[Any] | L
         found = set(map(type, flat))
     if not found <= types:
         index, value = next((i, v) for i, v in enumerate(flat) if type(v) not in types)
-        _refuse(name, f"element {index} must be {expected}, got {_GOT.get(type(value), 'null')}")
+        wrong = f"element {index} must be {expected}, got {_GOT.get(type(value), 'null')}"
+        raise invalid_tensor(f"{of_type.get(datatype.dtype.kind, '')}tensor '{name}': {wrong}")
     _check_count(name, count, len(flat))
     if datatype is Datatype.BYTES:
         return memoryview(pack_bytes(map(str.encode, flat)))

@@ -117,28 +117,44 @@ def check_id(identity: str) -> str:
     return identity
 
 
-def split_parameters(given: Mapping[str, Any]) -> RequestFields:
+def split_parameters(given: Mapping[str, Any], *, streams: bool = False) -> RequestFields:
     """Split the parameters of a request into IR fields and the model's own parameters.
 
-    ``timeout`` is in microseconds. A ``sequence_id`` of 0 or "" means no sequence, whatever the flags.
-    Raises INVALID_TENSOR for a wrong type, a negative number or a reserved name.
+    ``timeout`` is in microseconds. A ``sequence_id`` of 0 or "" means no sequence, whatever the flags;
+    ``streams`` allows EMPTY_FINAL_RESPONSE. Raises INVALID_TENSOR for a wrong type, a negative number or a
+    reserved name.
     """
     if not given:
         return NO_FIELDS
-    own: dict[str, Parameter] = {}
     for key, value in given.items():
-        if key in _FIELDS:
-            continue
-        if key.startswith(_TRITON_PREFIX) and key != EMPTY_FINAL_RESPONSE:
-            raise invalid_tensor(
-                f"parameter '{key}': names starting with '{_TRITON_PREFIX}' are reserved, "
-                f"only '{EMPTY_FINAL_RESPONSE}' is allowed"
+        check_parameter(key, value, streams)
+    return request_fields(given)
+
+
+def check_parameter(key: str, value: Any, streams: bool) -> None:
+    """Raise INVALID_TENSOR, in Triton's words, for a parameter of the model that no request may have."""
+    if key in _FIELDS:
+        return
+    if key.startswith(_TRITON_PREFIX) and not (streams and key == EMPTY_FINAL_RESPONSE):
+        rest = " and should not be specified."
+        if streams:
+            rest = (
+                f". Only the following keys starting with '{_TRITON_PREFIX}' are allowed: "
+                f"{EMPTY_FINAL_RESPONSE}."
             )
-        if key == EMPTY_FINAL_RESPONSE:
-            _bool(given, key)
-        elif type(value) not in _SCALARS:
-            raise invalid_tensor(f"parameter '{key}' must be a boolean, number or string, got {_kind(value)}")
-        own[key] = value
+        raise invalid_tensor(
+            f"parameter keys starting with '{_TRITON_PREFIX}' are reserved for Triton usage{rest} Got '{key}'"
+        )
+    if type(value) not in _SCALARS:
+        raise invalid_tensor(
+            f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
+        )
+
+
+def request_fields(given: Mapping[str, Any]) -> RequestFields:
+    """The fields of checked parameters. Raises INVALID_TENSOR for a wrong type or a negative number."""
+    # EMPTY_FINAL_RESPONSE is for streams, not for the model
+    own = {key: value for key, value in given.items() if key not in _FIELDS and key != EMPTY_FINAL_RESPONSE}
     return RequestFields(
         _sequence(given), _unsigned(given, "priority"), _unsigned(given, "timeout"), own or _NO_PARAMETERS
     )

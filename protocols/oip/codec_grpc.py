@@ -98,17 +98,14 @@ def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[Infe
     """The request, and the form of its answer. Raises INVALID_TENSOR naming input or parameter."""
     message, raws, *_ = opened.message
     given = message.parameters
-    fields = split_parameters(_request_parameters(given)) if given else NO_FIELDS
-    parameters = fields.parameters
-    if EMPTY_FINAL_RESPONSE in parameters:  # for streams, not for the model
-        parameters = {key: value for key, value in parameters.items() if key != EMPTY_FINAL_RESPONSE}
+    fields = split_parameters(_request_parameters(given), streams=True) if given else NO_FIELDS
     request = InferRequest(
         model=message.model_name,
         inputs=tuple(_inputs(message.model_name, message.inputs, raws)),
         outputs=distinct_outputs(map(_requested, message.outputs)) if message.outputs else None,
         version=message.model_version,
         id=check_id(message.id),
-        parameters=parameters,
+        parameters=fields.parameters,
         sequence=fields.sequence,
         priority=fields.priority,
         timeout_us=fields.timeout_us,
@@ -275,26 +272,39 @@ def _datatype(owner: str, name: str) -> Datatype:
 
 
 def _requested(given: Any) -> RequestedOutput:
-    parameters = read_parameters(given.parameters)
-    # unlike over HTTP, Triton refuses a count of 0
-    if parameters.get("classification") == 0:
+    count = given.parameters.get("classification")
+    if count is not None and count.WhichOneof("parameter_choice") != "int64_param":
         raise invalid_tensor(
-            f"invalid value for 'classification' parameter of output '{given.name}', expected > 0"
+            f"invalid value type for 'classification' parameter, expected int64_param for '{given.name}'"
         )
-    return requested_output(given.name, parameters)
+    # unlike over HTTP, Triton refuses a count of 0
+    if count is not None and count.int64_param <= 0:
+        raise invalid_tensor(
+            "invalid value for 'classification' parameter, expected >= 0 and not 0 for "
+            f"'{given.name}', got {count.int64_param}"
+        )
+    return requested_output(given.name, read_parameters(given.parameters))
+
+
+_CHOICES = {
+    "sequence_id": ("int64_param", "string_param"),
+    "sequence_start": ("bool_param",),
+    "sequence_end": ("bool_param",),
+    "priority": ("int64_param", "uint64_param"),
+    "timeout": ("int64_param",),
+    EMPTY_FINAL_RESPONSE: ("bool_param",),
+}
+"""The fields that Triton takes for the protocol's own parameters."""
+_ANY_CHOICE = ("int64_param", "bool_param", "string_param", "double_param")
 
 
 def _request_parameters(given: Mapping[str, Any]) -> dict[str, Parameter]:
-    """Parameters of a request. Triton takes a ``uint64_param`` for the priority alone."""
-    if not given:
-        return {}
+    """Parameters of a request. Raises INVALID_TENSOR for a field that Triton does not take."""
     for key, value in given.items():
-        choice = value.WhichOneof("parameter_choice")
-        if choice is None or (choice == "uint64_param" and key != "priority"):
-            raise invalid_tensor(
-                f"invalid value type for '{key}' parameter, "
-                f"expected int64_param, bool_param, double_param or string_param."
-            )
+        choices = _CHOICES.get(key)
+        if value.WhichOneof("parameter_choice") not in (choices or _ANY_CHOICE):
+            expected = " or ".join(choices) if choices else "int64_param, bool_param, or string_param"
+            raise invalid_tensor(f"invalid value type for '{key}' parameter, expected {expected}.")
     return read_parameters(given)
 
 

@@ -154,10 +154,6 @@ def _read(
 ) -> _Read:
     document = _document(body, length)
     given = mapping(document, "parameters")
-    if EMPTY_FINAL_RESPONSE in given:
-        raise invalid_tensor(
-            f"parameter '{EMPTY_FINAL_RESPONSE}' is for streams, which this transport does not have"
-        )
     fields = split_parameters(given)
     identity = check_id(text(document, "id"))
     outputs, form = _read_outputs(document, given, identity, signature, coding)

@@ -14,13 +14,26 @@ from math import prod
 from typing import Any
 
 from interlingua.protocols.dialect import Action, HttpEndpoint, Opened
-from interlingua.protocols.json_document import LONG_BYTES, check_elements, is_long, parse_json, write_json
+from interlingua.protocols.json_document import (
+    LONG_BYTES,
+    Repeating,
+    check_elements,
+    is_long,
+    parse_json,
+    write_json,
+)
 from interlingua.protocols.numeric_json import json_values, pack_values
-from interlingua.protocols.oip.codec import EMPTY_FINAL_RESPONSE, WHILE_RUNNING, check_id, split_parameters
+from interlingua.protocols.oip.codec import (
+    EMPTY_FINAL_RESPONSE,
+    WHILE_RUNNING,
+    check_id,
+    check_parameter,
+    request_fields,
+)
 from interlingua.protocols.oip.codec_http import JSON_HEADERS
 from interlingua.protocols.oip.http_endpoint import http_error, http_fail, json_answer, of_model
-from interlingua.protocols.oip.http_tensors import BINARY_ONLY, not_as_json
-from interlingua.protocols.oip.json_members import mapping, text
+from interlingua.protocols.oip.http_tensors import BINARY_ONLY, OF_TYPE, not_as_json
+from interlingua.protocols.oip.json_members import text
 from interlingua.protocols.wire import Buffer, Headers, HttpAnswer, HttpRequest, parts_of
 from interlingua.schemas import (
     Context,
@@ -62,7 +75,7 @@ class _Form:
 def _decode(opened: Opened[HttpAnswer], signature: Signature) -> tuple[InferRequest, _Form]:
     message: HttpRequest = opened.message
     if message.headers.get("content-encoding", "identity") != "identity":
-        raise malformed("Unable to parse the request: generate takes no Content-Encoding")
+        raise malformed("Unsupported content-encoding, only 'identity' is supported.")
     body = message.body
     if len(body) > LONG_BYTES and is_long(body):
         request, form = offload.call(_read_long, body, opened.model, opened.version, signature)
@@ -78,24 +91,53 @@ def _read_long(body: Buffer, model: str, version: str, signature: Signature) -> 
 
 
 def _read(body: Buffer, model: str, version: str, signature: Signature) -> tuple[InferRequest, _Form]:
-    repeated: set[str] = set()
-    document = parse_json(body, repeated=repeated)
+    document = parse_json(body, repeating=True)
     if not isinstance(document, dict):
         raise malformed("the JSON body is not an object")
     identity = check_id(text(document, "id"))
-    parameters = mapping(document, "parameters")
-    given: dict[str, Any] = {key: value for key, value in document.items() if key not in _OWN_MEMBERS}
-    for name in signature.input_names:
-        # as on Triton, an input may also be a parameter
-        if name in repeated or (name in given and name in parameters):
-            raise invalid_tensor(f"input '{name}' already exists in request")
-    given.update(parameters)
-    inputs = tuple(
-        _tensor(spec, given.pop(name)) for name, spec in signature.input_names.items() if name in given
-    )
-    given.pop(EMPTY_FINAL_RESPONSE, None)
-    fields = split_parameters(given)
+    found: dict[str, Tensor] = {}
+    parameters: dict[str, Any] = {}
+    _sort(document, signature, found, parameters)
+    inputs = tuple(found[name] for name in signature.input_names if name in found)
+    fields = request_fields(parameters)
     return fields.request(model, version, inputs, identity=identity, context=Context()), _Form(identity)
+
+
+def _sort(
+    members: dict[str, Any],
+    signature: Signature,
+    inputs: dict[str, Tensor],
+    parameters: dict[str, Any],
+    *,
+    nested: bool = False,
+) -> None:
+    """Put ``members`` into ``inputs`` and ``parameters``, in the order of the document: the first mistake is
+    reported, in Triton's words."""
+    for key in members.written if isinstance(members, Repeating) else members:
+        value, spec = members[key], signature.input_names.get(key)
+        if key in _OWN_MEMBERS and not nested:
+            if key == "parameters" and value is not None:
+                _sort_nested(value, signature, inputs, parameters)
+        elif spec is not None:
+            tensor = _tensor(spec, value)
+            # as on Triton, an input may also be among the parameters
+            if key in inputs:
+                raise invalid_tensor(f"input '{key}' already exists in request")
+            inputs[key] = tensor
+        elif key != EMPTY_FINAL_RESPONSE:
+            check_parameter(key, value, streams=True)
+            parameters[key] = value
+
+
+def _sort_nested(members: Any, *rest: Any) -> None:
+    if not isinstance(members, dict):
+        raise malformed(
+            "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as object"
+        )
+    try:
+        _sort(members, *rest, nested=True)
+    except InferenceError as error:
+        raise InferenceError(error.code, f"Converting keyword: 'parameters': {error.message}") from error
 
 
 def _tensor(spec: TensorSpec, value: Any) -> Tensor:
@@ -107,7 +149,7 @@ def _tensor(spec: TensorSpec, value: Any) -> Tensor:
     shape = shape_of(spec, len(values))
     if shape is None:
         raise invalid_tensor(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
-    data = pack_values(spec.name, spec.datatype, len(values), values)
+    data = pack_values(spec.name, spec.datatype, len(values), values, OF_TYPE)
     return Tensor(spec.name, spec.datatype, shape, data)
 
 

@@ -30,6 +30,15 @@ from interlingua.schemas import (
 BINARY_ONLY = frozenset({Datatype.FP16, Datatype.BF16})
 """Datatypes that the dialect has no JSON form for."""
 
+OF_TYPE: Mapping[str, str] = {
+    "b": "Unable to parse 'data': attempt to access JSON non-boolean as boolean: ",
+    "i": "Unable to parse 'data': attempt to access JSON non-signed-integer as signed-integer: ",
+    "u": "Unable to parse 'data': attempt to access JSON non-unsigned-integer as unsigned-integer: ",
+    "f": "Unable to parse 'data': attempt to access JSON non-number as double: ",
+    "O": "Unable to parse JSON bytes array: attempt to access JSON non-string as string: ",
+}
+"""Triton's words for an element of a wrong JSON type, by the kind of its datatype."""
+
 FromJson = Callable[[str, Datatype, tuple[int, ...], Any, Mapping[str, Any]], Tensor]
 """Makes an input from its name, datatype, shape, ``data`` and parameters."""
 
@@ -147,13 +156,13 @@ def raw_tensor(model: str, body: Buffer, signature: Signature) -> Tensor:
     if spec.datatype is Datatype.BYTES:
         if -1 in stated or prod(stated) != 1:
             raise invalid_tensor(
-                f"Raw request must have shape [1] for BYTES input '{spec.name}' of model '{model}'"
+                f"For BYTE datatype raw input '{spec.name}', the model must have input shape [1]"
             )
         return Tensor(spec.name, spec.datatype, stated, memoryview(pack_bytes([bytes(body)])))
     if stated.count(-1) > 1:
         raise invalid_tensor(
-            f"Raw request cannot deduce the shape {list(spec.shape)} of input '{spec.name}' "
-            f"of model '{model}'"
+            f"The shape of the raw input '{spec.name}' can not be deduced because there are more than one "
+            "variable-sized dimension"
         )
     unit = prod(side for side in stated if side != -1) * spec.datatype.itemsize
     free = len(body) // unit if unit else 0
@@ -210,7 +219,7 @@ def plain_tensor(name: str, datatype: Datatype, shape: tuple[int, ...], data: An
         return Tensor(name, datatype, shape, _EMPTY)
     if not isinstance(data, (list, LazyArray)):
         raise invalid_tensor(f"'data' of tensor '{name}' must be an array")
-    return Tensor(name, datatype, shape, pack_values(name, datatype, count, data))
+    return Tensor(name, datatype, shape, pack_values(name, datatype, count, data, OF_TYPE))
 
 
 def _size(name: str, size: Any) -> int:

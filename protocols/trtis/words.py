@@ -13,6 +13,8 @@ from interlingua.schemas import Datatype
 _PHRASES = (
     # correlation ids were numbers
     (re.compile("non-zero or non-empty correlation ID"), "non-zero correlation ID"),
+    # version 2 does not name the output there, so its name is at the end
+    (re.compile(r"(not available for output)( due to [a-z ]*'\w+') of ('.*')$", re.DOTALL), r"\1 \3\2"),
     # version 2 distinguishes an unknown name from a model without versions
     (
         re.compile("^(failed to load '.*', )failed to poll from model repository", re.DOTALL),

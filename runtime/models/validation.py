@@ -157,10 +157,11 @@ class RequestCheck:
         return tuple(name for name in self._outputs if name in names)
 
     def _wrong_count(self, inputs: Inputs, names: set[str]) -> InferenceError:
-        expected = len(self._required) if len(inputs) <= len(self._required) else len(self._inputs)
+        least, most = len(self._required), len(self._inputs)
+        expected = f"{most} inputs" if least == most else f"number of inputs between {least} and {most}"
         missing = [name for name in self._inputs if name in self._required and name not in names]
         return invalid_tensor(
-            f"expected {expected} inputs but got {len(inputs)} inputs for model '{self._model}'. "
+            f"expected {expected} but got {len(inputs)} inputs for model '{self._model}'. "
             f"Got input(s) {_listed(tensor.name for tensor in inputs)}, but missing required input(s) "
             f"{_listed(missing)}. Please provide all required input(s)."
         )
@@ -177,7 +178,9 @@ class RequestCheck:
 
 
 def _repeated(names: Sequence[str]) -> str:
-    return next(name for name in names if names.count(name) > 1)
+    """The name that comes again before any other does."""
+    first = {name: place for place, name in reversed(list(enumerate(names)))}
+    return next(name for place, name in enumerate(names) if first[name] < place)
 
 
 def _listed(names: Iterable[str]) -> str:

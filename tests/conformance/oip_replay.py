@@ -37,8 +37,9 @@ UNFORESEEN = "internal error; the server's log has the details"
 _TEXTS = re.compile(
     r"unexpected shape for input '.*' for model '.*'\. Expected \[.*\], got \[.*\]\. "
     r"|input byte size mismatch for input '.*' for model '.*'\. Expected \d+, got \d+"
-    r"|expected \d+ inputs but got \d+ inputs for model '.*'\. Got input\(s\) \[.*\], but missing required "
-    r"input\(s\) \[.*\]\. Please provide all required input\(s\)\."
+    r"|expected (?:\d+ inputs|number of inputs between \d+ and \d+) but got \d+ inputs "
+    r"for model '.*'\. Got input\(s\) \[.*\], but missing required input\(s\) \[.*\]\. "
+    r"Please provide all required input\(s\)\."
     r"|inference input '.*' data-type is '[A-Z0-9]+', but model '.*' expects '.*'"
     r"|unexpected inference output '.*' for model '.*'"
 )

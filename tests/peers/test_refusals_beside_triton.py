@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from tests.conformance.oip_client import Server
+from tests.conformance.refusal_texts import TABLE, write_models
 from tests.e2e.daemon import Daemon
 from tests.peers import servers
 
@@ -133,3 +134,19 @@ def asked(triton: Server) -> int:
     (counted,) = requests.get(f"http://{triton.http}/v2/models/picky/stats", timeout=30).json()["model_stats"]
     statistics = counted["inference_stats"]
     return int(statistics["success"]["count"]) + int(statistics["fail"]["count"])
+
+
+@pytest.fixture(scope="module")
+def of_the_table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("texts")
+    models = write_models(folder / "repository")
+    with servers.triton(folder, models, folder / "repository") as triton:
+        yield triton
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_table_of_texts_is_that_of_triton(of_the_table: Server, name: str) -> None:
+    refused = TABLE[name]
+    status, text = refused.send(of_the_table)
+    assert status == (refused.triton_status if refused.message is None else "INVALID_ARGUMENT"), text
+    assert status == 200 or text.startswith(refused.text)

@@ -96,5 +96,5 @@ def test_datatypes_that_are_not_ranked(datatype: Datatype) -> None:
             refuse()
         assert caught.value.code is ErrorCode.INVALID_TENSOR
         assert caught.value.message == (
-            f"class result not available for output 'y' due to unsupported type '{datatype.value}'"
+            f"class result not available for output due to unsupported type '{datatype.value}' of 'y'"
         )

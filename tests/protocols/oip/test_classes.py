@@ -125,7 +125,7 @@ def test_datatypes_without_classes(datatype: Datatype) -> None:
         lambda: found.action.decode(found, signature(datatype)),
     ):
         with pytest.raises(
-            InferenceError, match=f"output 'y' due to unsupported type '{datatype.value}'"
+            InferenceError, match=f"output due to unsupported type '{datatype.value}' of 'y'"
         ) as caught:
             ask()
         assert caught.value.code is ErrorCode.INVALID_TENSOR

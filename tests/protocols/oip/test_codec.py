@@ -47,17 +47,12 @@ def test_parameters_go_to_their_fields() -> None:
         {
             "sequence_id": 7, "sequence_start": True, "priority": 2, "timeout": 500, "binary_data_output": True,
             "headers": "mine", "b": False, "f": 1.5, "i": -3, EMPTY_FINAL_RESPONSE: True,
-        }
+        },
+        streams=True,
     )  # fmt: skip
     assert fields.sequence == Sequence(7, start=True)
     assert (fields.priority, fields.timeout_us) == (2, 500)
-    assert fields.parameters == {
-        "headers": "mine",
-        "b": False,
-        "f": 1.5,
-        "i": -3,
-        EMPTY_FINAL_RESPONSE: True,
-    }
+    assert fields.parameters == {"headers": "mine", "b": False, "f": 1.5, "i": -3}
 
 
 @pytest.mark.parametrize("nothing", [0, ""])
@@ -76,11 +71,11 @@ def test_a_sequence_without_an_id_is_none(nothing: object) -> None:
         ({"timeout": -5}, "'timeout' must be an unsigned integer, got -5"),
         ({"timeout": 1.0}, "'timeout' must be an unsigned integer, got a float"),
         ({"priority": 2**64}, "'priority' must be an unsigned integer"),
-        ({"mine": [1]}, "'mine' must be a boolean, number or string, got a list"),
-        ({"mine": {}}, "'mine' must be .*, got an object"),
-        ({"mine": None}, "'mine' must be .*, got null"),
-        ({"triton_x": 1}, "'triton_x': names starting with 'triton_' are reserved"),
-        ({EMPTY_FINAL_RESPONSE: 1}, f"'{EMPTY_FINAL_RESPONSE}' must be a boolean"),
+        ({"mine": [1]}, "'mine' has invalid type"),
+        ({"mine": {}}, "'mine' has invalid type"),
+        ({"mine": None}, "'mine' has invalid type"),
+        ({"triton_x": 1}, "reserved for Triton usage and should not be specified. Got 'triton_x'"),
+        ({EMPTY_FINAL_RESPONSE: True}, f"should not be specified. Got '{EMPTY_FINAL_RESPONSE}'"),
     ],
 )
 def test_bad_parameters_are_named(given: dict[str, object], message: str) -> None:

@@ -209,7 +209,7 @@ def test_values_take_the_shape_of_the_model(dims: Any, value: Any, shape: Any) -
         ({"text_input": {"a": 1}}, "got an object"),
         ({"text_input": "x", "foo": {"a": 1}}, "parameter 'foo'"),
         ({"text_input": "x", "id": 1}, "'id' must be a string"),
-        ({"text_input": "x", "parameters": 1}, "'parameters' must be an object"),
+        ({"text_input": "x", "parameters": 1}, "Expected JSON object for keyword: 'parameters'"),
         ({}, "missing required input(s)"),
     ],
 )
@@ -268,3 +268,18 @@ def test_a_parameter_that_comes_twice_has_its_first_value() -> None:
     status, _, answer, _ = ask(model, "generate", body)
     assert (status, orjson.loads(answer)["id"]) == (200, "i")
     assert model.asked[0].parameters == {"REPETITION": 1}
+
+
+@pytest.mark.parametrize("body", [b'{"a": 1, "parameters": {"a": 2}}', b'{"parameters": {"a": 1}, "a": 2}'])
+def test_of_a_parameter_in_both_places_the_later_one_counts(body: bytes) -> None:
+    """A Python model on Triton 2.51 is given both, in this order, and reads the last."""
+    model = Writer()
+    ask(model, "generate", body[:-1] + b', "text_input": "x", "REPETITION": 1}')
+    assert model.asked[0].parameters == {"a": 2, "REPETITION": 1}
+
+
+def test_the_first_mistake_in_the_document_is_reported() -> None:
+    """As on Triton 2.51, whatever the order of the model's inputs."""
+    both = {"text_input": 1}, {"foo": {}}
+    for body, words in (({**both[0], **both[1]}, "non-string as string"), ({**both[1], **both[0]}, "'foo'")):
+        assert words in orjson.loads(ask(Writer(), "generate", body)[2])["error"]

@@ -207,7 +207,7 @@ SOURCES = "Input must set only one of the following fields: 'data', 'binary_data
         ),
         (
             request(tensor([1, 2]), parameters={"triton_enable_empty_final_response": True}),
-            "'triton_enable_empty_final_response' is for streams",
+            "reserved for Triton usage .* Got 'triton_enable_empty_final_response'",
         ),
         (
             request(binary(6, shape=(1,), datatype="BYTES"), tail=b"\x05\0\0\0ab"),
@@ -271,8 +271,12 @@ def test_raw_binary_request(spec: TensorSpec, batch: int, body: bytes, shape: tu
         (TensorSpec("x", Datatype.INT32, (-1, 4)), 8, "Expected 16, got 8"),
         (TensorSpec("x", Datatype.INT32, (-1, 4)), 0, "Expected 16, got 0"),
         (TensorSpec("x", Datatype.INT32, (-1, -1)), 5, "Expected 4, got 5"),
-        (TensorSpec("x", Datatype.INT32, (-1, -1, -1)), 8, "cannot deduce the shape"),
-        (TensorSpec("x", Datatype.BYTES, (-1, -1)), 8, r"must have shape \[1\] for BYTES input 'x'"),
+        (TensorSpec("x", Datatype.INT32, (-1, -1, -1)), 8, "shape of the raw input 'x' can not be deduced"),
+        (
+            TensorSpec("x", Datatype.BYTES, (-1, -1)),
+            8,
+            r"raw input 'x', the model must have input shape \[1\]",
+        ),
     ],
 )
 def test_raw_binary_request_that_is_no_batch_of_one(spec: TensorSpec, size: int, text: str) -> None:
@@ -286,11 +290,11 @@ def test_raw_binary_request_that_is_no_batch_of_one(spec: TensorSpec, size: int,
     ("specs", "text"),
     [
         ((FP32, FP32), "Raw request must only have 1 input .* got 2 inputs in 'm'"),
-        ((TensorSpec("x", Datatype.INT8, (-1, -1)),), "cannot deduce the shape .* of input 'x'"),
+        ((TensorSpec("x", Datatype.INT8, (-1, -1)),), "shape of the raw input 'x' can not be deduced"),
         ((TensorSpec("x", Datatype.INT64, (-1,)),), "Expected 0, got 3"),
         ((TensorSpec("x", Datatype.INT8, (-1, 0)),), "Expected 0, got 3"),
-        ((TensorSpec("x", Datatype.BYTES, (-1,)),), r"must have shape \[1\] for BYTES input 'x'"),
-        ((TensorSpec("x", Datatype.BYTES, (2,)),), r"must have shape \[1\] for BYTES input 'x'"),
+        ((TensorSpec("x", Datatype.BYTES, (-1,)),), r"raw input 'x', the model must have input shape \[1\]"),
+        ((TensorSpec("x", Datatype.BYTES, (2,)),), r"raw input 'x', the model must have input shape \[1\]"),
     ],
 )
 def test_raw_binary_request_that_tells_no_shape(specs: tuple[TensorSpec, ...], text: str) -> None:

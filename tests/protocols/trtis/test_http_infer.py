@@ -212,7 +212,7 @@ def test_optional_inputs() -> None:
         ),
         (
             ALONE, 24, {"input": x(), "output": [{"name": "s", "cls": {"count": 1}}]},
-            "class result not available for output 's' due to unsupported type 'BYTES'",
+            "class result not available for output due to unsupported type 'BYTES' of 's'",
         ),
         (
             ALONE, 24,

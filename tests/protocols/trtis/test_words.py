@@ -17,7 +17,7 @@ from interlingua.protocols.trtis.words import in_own_words
             "failed to load 'no\nbody', no version is available",
         ),
         (
-            "class result not available for output 'x' due to unsupported type 'BYTES'",
+            "class result not available for output due to unsupported type 'BYTES' of 'x'",
             "class result not available for output 'x' due to unsupported type 'TYPE_STRING'",
         ),
         (

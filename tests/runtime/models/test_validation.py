@@ -94,6 +94,11 @@ def test_what_agrees_passes(signature: Signature, inputs: tuple[Tensor, ...]) ->
         (ADD_SUB, (tensor("INPUT0"), tensor("INPUT0")), "input 'INPUT0' already exists in request"),
         (
             ADD_SUB,
+            (tensor("INPUT0"), tensor("INPUT1"), tensor("INPUT1"), tensor("INPUT0")),
+            "input 'INPUT1' already exists in request",
+        ),
+        (
+            ADD_SUB,
             (tensor("INPUT0", INT32), tensor("INPUT1")),
             "inference input 'INPUT0' data-type is 'INT32', but model 'm' expects 'FP32'",
         ),
@@ -123,8 +128,8 @@ def test_what_agrees_passes(signature: Signature, inputs: tuple[Tensor, ...]) ->
         (
             OPTIONAL,
             (tensor("B", INT32, (5, 2)),),
-            "expected 1 inputs but got 1 inputs for model 'm'. Got input(s) ['B'], but missing required "
-            "input(s) ['A']. Please provide all required input(s).",
+            "expected number of inputs between 1 and 2 but got 1 inputs for model 'm'. Got input(s) ['B'], but "
+            "missing required input(s) ['A']. Please provide all required input(s).",
         ),
         (
             SCALAR,
