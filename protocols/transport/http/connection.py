@@ -139,7 +139,9 @@ class HttpConnection(BodyReceiver):
             self._request = None
         if self._task is not None:
             self._task.cancel()
-        if self._task is None or self._idle is not None:
+        # a task that is cancelled before it begins never ends the request
+        if self._task is None or self._ready or self._idle is not None:
+            self._task = None
             self._connections.in_flight.discard(self)
         self._held.release()
         self._connections.remove(self, self._transport)
