@@ -30,6 +30,14 @@ KEEP_SECS = 4.0
 """How long an idle connection is kept: less than the 5 seconds after which uvicorn, under KServe and
 MLServer, closes its end, so that the two seldom meet half way."""
 
+RESTING = frozenset(range(500, 600)) - {503}
+"""After an answer with one of these statuses a server may close the connection without having announced it,
+as uvicorn does if an application raises: a request sent meanwhile would be lost. One that is overloaded, 503,
+keeps its connections."""
+
+REST_SECS = 0.05
+"""How long the connection then rests, until it is kept if nothing has arrived on it."""
+
 _CLOSE_SECS = 2.0
 """How long to wait for aborted connections, which the event loop closes within some turns."""
 
@@ -153,7 +161,7 @@ class PooledHttpClient:
             yield HttpReply(reply.status, reply.headers, b"")
         finally:
             if ended:
-                connection.release()
+                connection.release(reply.status)
             else:
                 connection.abort()
 
@@ -256,12 +264,22 @@ class PooledHttpClient:
             self._deadlines = Deadlines(asyncio.get_running_loop(), self._open.__iter__)
         return HttpClientConnection(self._errors, self._limit, self._deadlines, self._keep, self._lost)
 
-    def _keep(self, connection: HttpClientConnection) -> None:
-        """Keep a connection for the next request."""
-        connection.deadline, connection.idle_since = None, time.monotonic()
+    def _keep(self, connection: HttpClientConnection, status: int = 0) -> None:
+        """Keep a connection for the next request, whose last answer had this ``status``."""
+        connection.deadline = None
+        if status in RESTING:
+            asyncio.get_running_loop().call_later(REST_SECS, self._rested, connection)
+            return
+        connection.idle_since = time.monotonic()
         self._idle.append(connection)
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().call_later(KEEP_SECS, self._sweep)
+
+    def _rested(self, connection: HttpClientConnection) -> None:
+        if connection.usable:
+            self._keep(connection)
+        else:
+            connection.abort()
 
     def _sweep(self) -> None:
         """Close what has been idle for long; those that were used last are at the end."""

@@ -35,7 +35,8 @@ _INPUT = select.POLLIN | select.POLLRDHUP
 
 
 class HttpClientConnection(asyncio.Protocol):
-    """``free`` is called when another request may follow, ``lost`` when the connection has ended.
+    """``free`` is called when another request may follow, with the status of the last answer, and ``lost``
+    when the connection has ended.
     ``deadline`` is that of the current request, one of ``deadlines``. It is paused while we wait for more of
     the request, or for the reader of its answer. ``heard``: a byte of the answer has arrived."""
 
@@ -44,7 +45,7 @@ class HttpClientConnection(asyncio.Protocol):
         errors: HttpClientErrors,
         limit: int | None,
         deadlines: Deadlines,
-        free: Callable[[HttpClientConnection], None],
+        free: Callable[[HttpClientConnection, int], None],
         lost: Callable[[HttpClientConnection], None],
     ) -> None:
         self.deadline: float | None = None
@@ -212,15 +213,15 @@ class HttpClientConnection(asyncio.Protocol):
         if self._waiter is not None or self._arriving is not None:
             self._fail(self._errors.timed_out())
 
-    def release(self) -> None:
-        """The answer is read. The connection closes if no other can follow, or if it came before the request
-        was sent (RFC 9112, 9.5)."""
+    def release(self, status: int) -> None:
+        """The answer with this ``status`` is read. The connection closes if no other can follow, or if it
+        came before the request was sent (RFC 9112, 9.5)."""
         self._busy = False
         self.reader.body = b""
         sending, self._sending = self._sending, None
         sent = not self._transport.get_write_buffer_size() and (sending is None or sending.done())
         if sent and self.reader.state is IDLE:
-            self._free(self)
+            self._free(self, status)
             return
         if sending is not None:
             sending.cancel()
@@ -266,7 +267,7 @@ class HttpClientConnection(asyncio.Protocol):
         waiter = self._waiter
         # a callback has its outcome only from here
         if waiter is None or not (self._calls_back or not waiter.done()):
-            self.release()
+            self.release(reply.status)
             return
         self._waiter = None
         reader = self.reader
@@ -274,9 +275,9 @@ class HttpClientConnection(asyncio.Protocol):
         # first: the waiter may send its next request
         if reader.state is IDLE and not unsent:  # release, inlined
             self._busy, reader.body = False, b""
-            self._free(self)
+            self._free(self, reply.status)
         else:
-            self.release()
+            self.release(reply.status)
         waiter.set_result(reply)
 
     def _receive_directly(self) -> None:
@@ -327,7 +328,7 @@ class HttpClientConnection(asyncio.Protocol):
         if self._direct:
             self._end_direct()
         self._arriving = None
-        self.release()
+        self.release(self.reader.headers.status)
 
     def _end_arriving(self, fault: BaseException | None) -> None:
         if fault is not None:  # for example, the caller has disconnected

@@ -7,10 +7,11 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
@@ -20,7 +21,7 @@ from interlingua.protocols.content_coding import WINDOW_BITS, inflate
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.client_options import DEFAULT_OPTIONS, ClientOptions
 from interlingua.protocols.transport.http.body import READ_BYTES, read_body
-from interlingua.protocols.transport.http.client import KEEP_SECS
+from interlingua.protocols.transport.http.client import KEEP_SECS, REST_SECS, RESTING
 from interlingua.protocols.transport.http.client_errors import HttpClientErrors, unwritable
 from interlingua.protocols.transport.http1.answer import size_of
 from interlingua.protocols.transport.threads import in_thread
@@ -47,6 +48,7 @@ class AiohttpClient:
         self._prefix = f"{url.scheme or 'http'}://{host}{url.base}"
         self._at = options.at
         self._session: aiohttp.ClientSession | None = None
+        self._resting: set[Any] = set()
 
     async def send(self, request: HttpCall) -> HttpReply:
         """Send and read the whole reply; errors are those of ``HttpClient``.
@@ -98,6 +100,8 @@ class AiohttpClient:
 
     async def close(self) -> None:
         """Close the connections."""
+        for connection in self._resting:
+            connection.close()
         if self._session is not None:
             await self._session.close()
 
@@ -157,6 +161,7 @@ class AiohttpClient:
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
+            response_class=cast("type[aiohttp.ClientResponse]", partial(_Response, self._resting)),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_secs),
             auto_decompress=False,
             skip_auto_headers=_OWN_HEADERS,
@@ -192,6 +197,47 @@ class AiohttpClient:
         self, what: str, code: ErrorCode = ErrorCode.UNAVAILABLE, *, sent: bool = True
     ) -> ConnectionFailedError:
         return ConnectionFailedError(code, f"the upstream at {self._url} {what}", sent=sent)
+
+
+class _Response(aiohttp.ClientResponse):
+    """A response whose connection rests where its status is one of ``RESTING``. ``resting`` are the
+    connections that do."""
+
+    def __init__(self, resting: set[Any], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._resting = resting
+
+    async def start(self, connection: Any) -> aiohttp.ClientResponse:
+        """Read the head. aiohttp releases the connection of a short response before it knows the status."""
+        held: Any = _Held(connection)
+        await super().start(held)
+        resting = self.status in RESTING
+        held.release_by(partial(_rest, connection, self._resting) if resting else connection.release)
+        return self
+
+
+class _Held:
+    """A connection of aiohttp that is released as :meth:`release_by` states."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._release: Callable[[], None] | None = None
+        self._released = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def release_by(self, release: Callable[[], None]) -> None:
+        """The status of the response is known, and so is what its release does."""
+        self._release = release
+        if self._released:
+            release()
+
+    def release(self) -> None:
+        """The response is read, or is not read on."""
+        self._released = True
+        if self._release is not None:
+            self._release()
 
 
 class _Known(AbstractResolver):
@@ -256,6 +302,17 @@ def _ending_with_its_connection(response: aiohttp.ClientResponse) -> Iterator[No
     finally:
         if closed is not None:
             closed.remove_done_callback(fail)
+
+
+def _rest(connection: Any, resting: set[Any]) -> None:
+    """Release ``connection`` after its rest, during which it is one of ``resting``."""
+
+    def end() -> None:
+        resting.discard(connection)
+        connection.release()
+
+    resting.add(connection)
+    asyncio.get_running_loop().call_later(REST_SECS, end)
 
 
 def _headers(request: HttpCall) -> Mapping[str, str]:

@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from interlingua.protocols.transport.address import Address, parse_address
+from interlingua.protocols.transport.http import client as http_client
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.wire import HttpReply
 from interlingua.schemas import Context, ErrorCode, InferenceError
@@ -282,6 +283,24 @@ async def test_an_unusual_answer(what: str, sent: list[bool], monkeypatch: pytes
     monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
     assert await _unusual(what) == fast
     assert not sent
+
+
+def _fail_and_close(data: bytes, writer: asyncio.StreamWriter) -> None:
+    """As uvicorn does if an application raises; what arrives before the end is not read."""
+    writer.write(reply(b"", b'{"error":"failed"}', status="500 Internal Server Error"))
+
+
+async def test_a_request_after_a_failure_of_the_server(
+    sent: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes another connection than the one that the server closes."""
+    monkeypatch.setattr(http_client, "REST_SECS", 60)
+    async with bridge(Standin([USUAL] * WARM + [_fail_and_close, USUAL, _fail_and_close])) as here:
+        await here.warm()
+        statuses = [(await here.ask(request(number)))[0][9:12] for number in range(5)]
+        assert statuses == [b"500", b"200", b"500", b"200", b"200"]
+        assert here.there.connections == 3
+        assert sent[-5:] == [True, False, True, False, True]
 
 
 async def _disconnects(reset: bool) -> tuple[Any, ...]:

@@ -16,6 +16,9 @@ import pytest
 from interlingua.protocols.transport.address import Address, Url, parse_url
 from interlingua.protocols.transport.client_options import ClientOptions
 from interlingua.protocols.transport.clients import CLIENTS
+from interlingua.protocols.transport.http import client as native_client
+from interlingua.protocols.transport.http import library_client
+from interlingua.protocols.transport.http.client import REST_SECS
 from interlingua.protocols.wire import HttpAnswer, HttpCall
 from interlingua.protocols.wire_clients import HttpClient
 from interlingua.schemas import Context, ErrorCode, InferenceError
@@ -167,6 +170,80 @@ class TestConnections:
                 with pytest.raises(InferenceError, match="without an answer"):
                     await second
         assert seen == connections
+
+    @pytest.mark.parametrize("status", [500, 501, 502, 504])
+    async def test_one_that_a_server_may_close_after_an_error_rests(
+        self, status: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """uvicorn closes a connection behind the answer to a request at which an application has raised."""
+        for module in (native_client, library_client):
+            monkeypatch.setattr(module, "REST_SECS", 60)
+        connections, lost = 0, 0
+
+        async def behaviour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections, lost
+            connections += 1
+            while True:
+                request = await reader.readuntil(b"\r\n\r\nx")
+                if b"/fail" not in request:
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                    continue
+                writer.write(f"HTTP/1.1 {status} Error\r\nContent-Length: 2\r\n\r\nno".encode())
+                lost += bool(await reader.read(1))  # until the client has closed it
+                return
+
+        async with behaving(behaviour) as url, client(url) as sender:
+            for _ in range(3):
+                assert (await sender.send(HttpCall("POST", "/fail", parts=(b"x",)))).status == status
+                assert (await sender.send(a_post(b"x"))).body == b"ok"
+                assert (await sender.send(a_post(b"x"))).body == b"ok"
+            failing = asyncio.gather(
+                *(sender.send(HttpCall("POST", "/fail", parts=(b"x",))) for _ in range(4))
+            )
+            assert [each.status for each in await failing] == [status] * 4
+            assert (await sender.send(a_post(b"x"))).body == b"ok"
+        assert lost == 0
+
+    async def test_one_that_the_server_closes_during_its_rest_is_not_used(self) -> None:
+        connections = 0
+        ended = asyncio.Event()
+
+        async def behaviour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            await reader.readuntil(b"\r\n\r\nx")
+            if connections == 1:
+                writer.write(b"HTTP/1.1 500 Error\r\nContent-Length: 0\r\n\r\n")
+                writer.write_eof()
+                await reader.read()
+                ended.set()
+            else:
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+        async with behaving(behaviour) as url, client(url) as sender:
+            assert (await sender.send(a_post(b"x"))).status == 500
+            await ended.wait()
+            await asyncio.sleep(2 * REST_SECS)
+            assert (await sender.send(a_post(b"x"))).body == b"ok"
+        assert connections == 2
+
+    @pytest.mark.parametrize(("status", "rest_secs"), [(500, 2 * REST_SECS), (503, 0), (429, 0), (400, 0)])
+    async def test_one_that_stays_open_after_an_error_is_kept(self, status: int, rest_secs: float) -> None:
+        """After its rest, if that is an error for which it rests; an overloaded server keeps its connections."""
+        connections = 0
+
+        async def behaviour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            while True:
+                await reader.readuntil(b"\r\n\r\nx")
+                writer.write(f"HTTP/1.1 {status} Error\r\nContent-Length: 2\r\n\r\nno".encode())
+
+        async with behaving(behaviour) as url, client(url) as sender:
+            for _ in range(3):
+                assert (await sender.send(a_post(b"x"))).status == status
+                await asyncio.sleep(rest_secs)
+        assert connections == 1
 
     async def test_a_new_one_that_is_closed_is_not(self) -> None:
         seen = 0
