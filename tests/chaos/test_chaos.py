@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import kills
+from tests.chaos import departures, kills
 from tests.chaos.faults import FAULTS
 from tests.chaos.measure import run
 from tests.chaos.table import table
@@ -25,6 +25,14 @@ async def test_faults(tmp_path: Path) -> None:
     print(table(rows))
     violations = {row.fault.name: row.violations for row in rows if row.violations}
     assert not violations
+
+
+@pytest.mark.timeout(300)
+async def test_departures(tmp_path: Path) -> None:
+    """Clients of every dialect and transport that left have left nothing for the daemon to wait for."""
+    row = await departures.run_short(tmp_path)
+    print(departures.table([row]))
+    assert row.violations == []
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
