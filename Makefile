@@ -6,6 +6,7 @@ TRITON ?= .venv-triton
 MLSERVER ?= .venv-mlserver
 RAY ?= .venv-ray
 PERF_ANALYZER ?= .venv-perf
+GRPCIO ?= .venv-grpcio
 # parallel test processes: three keep two cores busy, since tests wait as well; tests of one file share a process
 WORKERS ?= 4
 # what `make test-compiled` runs: the tests of transports, codecs and the fast path
@@ -128,9 +129,10 @@ bench-bridging: $(VENV)/.installed-dev ## CPU per request between caller and ups
 
 peers-install: $(TRITON)/.installed $(MLSERVER)/.installed ## install Triton and MLServer for `make bench`
 
-peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF_ANALYZER)/.installed ## test with real Triton, MLServer, KServe and perf_analyzer (EVERY=2: half)
+peers: $(VENV)/.installed-dev $(TRITON)/.installed $(MLSERVER)/.installed $(PERF_ANALYZER)/.installed $(if $(EVERY),,$(GRPCIO)/.installed) ## test with real Triton, MLServer, KServe, perf_analyzer and old grpcio (EVERY=2: half, without grpcio)
 	TRITON_ENVIRONMENT=$(TRITON) MLSERVER_ENVIRONMENT=$(MLSERVER) \
-	PERF_ANALYZER_ENVIRONMENT=$(PERF_ANALYZER) $(BIN)/python -m pytest -m peers --every $(or $(EVERY),1) tests/peers
+	PERF_ANALYZER_ENVIRONMENT=$(PERF_ANALYZER) GRPCIO_ENVIRONMENTS=$(GRPCIO) \
+	$(BIN)/python -m pytest -m 'peers$(if $(EVERY), and not long)' --every $(or $(EVERY),1) tests/peers
 
 sbom: $(VENV)-release/.installed $(VENV)-audit/.installed ## list what users install: sbom.cdx.json, in CycloneDX
 	$(VENV)-audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON \
@@ -140,7 +142,7 @@ audit: $(VENV)-release/.installed $(VENV)-audit/.installed ## search advisories 
 	$(VENV)-audit/bin/python scripts/audit.py $(VENV)-release $(AUDIT_ARGS)
 
 clean: ## remove the environments and tool caches
-	rm -rf $(VENV) $(RAY) $(VENV)-compiled $(VENV)-constraints $(VENV)-release $(VENV)-audit sbom.cdx.json $(TRITON) $(MLSERVER) $(PERF_ANALYZER) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
+	rm -rf $(VENV) $(RAY) $(VENV)-compiled $(VENV)-constraints $(VENV)-release $(VENV)-audit sbom.cdx.json $(TRITON) $(MLSERVER) $(PERF_ANALYZER) $(GRPCIO) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -219,4 +221,12 @@ $(PERF_ANALYZER)/.installed: $(TRITON)/.installed
 	chmod +x $(PERF_ANALYZER)/bin/perf_analyzer
 	ln -sf $$(realpath $(TRITON)/lib/python3*/site-packages/nvidia_pytriton.libs/libcudart-*) \
 		$(PERF_ANALYZER)/lib/libcudart.so.12
+	@touch $@
+
+# An environment for each core of gRPC that resets streams before it opens them, from the oldest to the newest.
+$(GRPCIO)/.installed:
+	for version in 1.49.1 1.59.5 1.71.2; do \
+		$(PYTHON) -m venv $(GRPCIO)/$$version && \
+		$(GRPCIO)/$$version/bin/python -m pip install --quiet --disable-pip-version-check grpcio==$$version || exit 1; \
+	done
 	@touch $@

@@ -160,7 +160,6 @@ class ClientConnection(H2Connection[H, S]):
                 self.guard.idle_frame(0)
             stream.half_closed_remote = ended
             stream.headers_received(headers, ended)
-        elif number > self.last_id:
-            raise H2Error(Code.PROTOCOL_ERROR, f"HEADERS on stream {number}, which is not open")
         else:
+            self.check_closed(number, "HEADERS")
             self.guard.idle_frame()

@@ -87,6 +87,8 @@ class H2Connection(Generic[H, S]):
         """Whether a PING of ours has no acknowledgement yet."""
         self.last_id = 0
         """The last stream that was opened."""
+        self.reset_early: dict[int, None] = {}
+        """Streams that a client has reset before it opened them: they are closed."""
         self._received = 0
 
     # called by the owner of the socket
@@ -157,6 +159,9 @@ class H2Connection(Generic[H, S]):
     def on_goaway(self, last: int, code: int, text: str) -> None:
         """The peer takes no streams after ``last``; it closes the connection itself."""
 
+    def on_early_reset(self, number: int) -> None:
+        """The peer resets stream ``number``, an odd one, which is not open yet."""
+
     def on_freed(self) -> None:
         """A stream has been reset."""
 
@@ -173,8 +178,7 @@ class H2Connection(Generic[H, S]):
             self._replenish_connection()
         stream = self.streams.get(number)
         if stream is None:
-            if number > self.last_id or not number & 1:
-                raise H2Error(Code.PROTOCOL_ERROR, f"data on stream {number}, which is not open")
+            self.check_closed(number, "DATA")
             if not size:
                 guard.idle_frame(IDLE_COST - 1)
             return None
@@ -249,10 +253,11 @@ class H2Connection(Generic[H, S]):
         """RFC 9113, 6.4."""
         if len(payload) != 4:
             raise H2Error(Code.FRAME_SIZE_ERROR, "RST_STREAM is not four bytes long")
-        if number > self.last_id or not number & 1:
-            raise H2Error(Code.PROTOCOL_ERROR, f"RST_STREAM on stream {number}, which is not open")
         stream = self.streams.get(number)
-        if stream is None:  # it has ended meanwhile
+        if stream is None:  # it has ended meanwhile, or its headers are never sent
+            if number > self.last_id and number & 1:
+                self.on_early_reset(number)
+            self.check_closed(number, "RST_STREAM")
             self.guard.idle_frame(1)
             return
         self.sender.forget(stream)
@@ -329,8 +334,7 @@ class H2Connection(Generic[H, S]):
         else:
             stream = self.streams.get(number)
             if stream is None:
-                if number > self.last_id or not number & 1:
-                    raise H2Error(Code.PROTOCOL_ERROR, f"WINDOW_UPDATE on stream {number}, which is idle")
+                self.check_closed(number, "WINDOW_UPDATE")
                 return
             stream.send_window += size
             if not size or stream.send_window > MAX_WINDOW:
@@ -342,6 +346,11 @@ class H2Connection(Generic[H, S]):
                 stream.feeder.grant()
         if sender.ready:
             sender.flush()
+
+    def check_closed(self, number: int, kind: str) -> None:
+        """A frame of a stream that is not open: raises ``H2Error`` unless it was (RFC 9113, 5.1)."""
+        if not number & 1 or (number > self.last_id and number not in self.reset_early):
+            raise H2Error(Code.PROTOCOL_ERROR, f"{kind} on stream {number}, which is not open")
 
     def reset_stream(self, stream: Stream, code: Code) -> None:
         """The peer broke a rule of one stream (RFC 9113, 5.4.2)."""

@@ -34,6 +34,9 @@ _NOT_HTTP2 = (
 _UNCOUNTED_BYTES = 1 << 20
 """How many bytes reach their sinks until the streams count them: each time takes as long as a few frames."""
 
+_RESET_EARLY = 1024
+"""How many streams that clients have reset before their headers are remembered."""
+
 H = TypeVar("H")
 
 
@@ -140,10 +143,17 @@ class ServerConnection(H2Connection[H, Stream]):
         )
         self._write(settings(stated) + window_update(0, options.connection_window - DEFAULT_WINDOW))
 
+    def on_early_reset(self, number: int) -> None:
+        """A client of gRPC numbers calls before it sends them, and may cancel one meanwhile. As in gRPC's
+        servers, that ends no connection. Streams with lower numbers may still open."""
+        self.reset_early[number] = None
+        if len(self.reset_early) > _RESET_EARLY:
+            del self.reset_early[next(iter(self.reset_early))]
+
     def on_field_block(self, block: bytes, ended: bool, number: int) -> None:
         """A request, or the trailers of one (RFC 9113, 8.1)."""
-        if number <= self.last_id:
-            self._trailers(number, self._headers.decode(block), ended)
+        if number <= self.last_id or number in self.reset_early:
+            self._trailers(number, block, ended)
             return
         self.last_id = number
         headers = self._headers.known.get(block) or self._headers.read(block)
@@ -165,12 +175,15 @@ class ServerConnection(H2Connection[H, Stream]):
         elif ended:
             stream.data_received(b"", 0, 0, True)
 
-    def _trailers(self, number: int, fields: FieldLines, ended: bool) -> None:
+    def _trailers(self, number: int, block: bytes, ended: bool) -> None:
+        fields = self._headers.decode(block)
         stream = self.streams.get(number)
         if stream is None:
-            if number <= self._refuse_after and number not in self.sender.cut:  # RFC 9113, 5.1 and 5.1.1
+            if number in self.reset_early:
+                self.sender.reject(number, Code.STREAM_CLOSED)  # RFC 9113, 5.1
+            elif number <= self._refuse_after and number not in self.sender.cut:  # RFC 9113, 5.1 and 5.1.1
                 raise H2Error(Code.PROTOCOL_ERROR, f"HEADERS on stream {number}, which is closed")
-            self.guard.idle_frame()
+            self.guard.refused(len(block))
         elif stream.half_closed_remote:
             self.reset_stream(stream, Code.STREAM_CLOSED)  # RFC 9113, 5.1
         elif not ended or stream.body_left or not fit_trailers(fields):

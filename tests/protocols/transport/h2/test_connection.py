@@ -239,7 +239,8 @@ BROKEN: dict[str, tuple[bytes, Code]] = {
     "headers_of_nothing": (START[24:] + head(0), Code.PROTOCOL_ERROR),
     "data_of_nothing": (START[24:] + frame(DATA, 0, 0, b"x"), Code.PROTOCOL_ERROR),
     "data_before_headers": (START[24:] + frame(DATA, 0, 1, b"x"), Code.PROTOCOL_ERROR),
-    "reset_before_headers": (START[24:] + frame(RST_STREAM, 0, 1, bytes(4)), Code.PROTOCOL_ERROR),
+    "reset_of_nothing": (START[24:] + frame(RST_STREAM, 0, 0, bytes(4)), Code.PROTOCOL_ERROR),
+    "reset_of_an_even_stream": (START[24:] + frame(RST_STREAM, 0, 2, bytes(4)), Code.PROTOCOL_ERROR),
     "room_before_headers": (START[24:] + window_update(1, 1), Code.PROTOCOL_ERROR),
     "reset_too_short": (START[24:] + head(1) + frame(RST_STREAM, 0, 1, b"x"), Code.FRAME_SIZE_ERROR),
     "priority_too_short": (START[24:] + frame(PRIORITY, 0, 1, b"x"), Code.FRAME_SIZE_ERROR),
@@ -333,6 +334,25 @@ class TestRules:
         )
         server.take(head(3))
         assert server.events[3] == [("head", b"/test.Echo/Call")]
+
+    def test_a_stream_that_is_reset_before_its_headers_never_opens(self) -> None:
+        server = open_()
+        reset = frame(RST_STREAM, 0, 5, bytes(4))
+        assert server.take(reset, window_update(5, 1), frame(DATA, 0, 5, b"late"), reset) == []
+        refused = [(RST_STREAM, 5)]
+        assert shown(server.take(head(5))) == refused
+        assert server.take(head(1), head(3), frame(DATA, 0, 5, b"late")) == []
+        assert shown(server.take(head(5))) == refused
+        assert server.take(head(7), reset) == []
+        assert shown(server.take(head(5))) == refused
+        assert list(server.events) == [1, 3, 7]
+
+    def test_many_streams_that_are_reset_before_their_headers_cost_bounded_memory(self) -> None:
+        server = open_(*(frame(RST_STREAM, 0, stream, bytes(4)) for stream in range(3, 8003, 2)))
+        assert not server.connection.closed
+        assert len(server.connection.reset_early) <= 1024
+        server.take(head(1))
+        assert list(server.events) == [1]
 
     def test_more_data_than_there_is_room_for(self) -> None:
         server = open_(head(1))

@@ -87,6 +87,7 @@ FLOODS: dict[str, Callable[[int], bytes]] = {
     "data of one byte": lambda _: frame(DATA, 0, 1, b"x"),
     "data of an ended stream": lambda _: frame(DATA, 0, 3, b"x"),
     "resets of an ended stream": lambda _: reset(3),
+    "resets of streams that never open": lambda number: reset(5 + 2 * number),
     "resets": lambda number: head(5 + 2 * number) + reset(5 + 2 * number),
     "refused heads": lambda number: head(5 + 2 * number, "/refused"),
 }

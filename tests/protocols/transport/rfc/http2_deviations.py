@@ -87,9 +87,7 @@ FOUND: Mapping[str, Sequence[tuple[Outcome, Sequence[str]]]] = {
                 *_named(
                     "DATA on ", "HEADERS on ", "stream that was skipped", "stream that the client has reset"
                 ),
-                *_named(
-                    "RST_STREAM on stream 0", "RST_STREAM of an idle", "RST_STREAM of a stream of the server"
-                ),
+                *_named("RST_STREAM on stream 0", "RST_STREAM of a stream of the server"),
                 *_named(
                     "WINDOW_UPDATE of an idle",
                     "WINDOW_UPDATE of a stream",
@@ -100,6 +98,8 @@ FOUND: Mapping[str, Sequence[tuple[Outcome, Sequence[str]]]] = {
             ),
         ),
         (OK, ("stream that is closed",)),
+        (streams(s1="nothing", s3="ok", s5="ok"), ("HEADERS after RST_STREAM of an idle stream",)),
+        (streams(s1="ok", s3="nothing", s5="ok"), ("HEADERS long after RST_STREAM of an idle stream",)),
         (streams(s1="nothing"), ("DATA after END_STREAM", "HEADERS after END_STREAM", "DATA after trailers")),
     ),
     "grpcio ignores PRIORITY, unread": ((NOTHING, ("PRIORITY of 4 bytes", "PRIORITY of 6 bytes")),),

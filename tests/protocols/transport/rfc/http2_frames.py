@@ -24,6 +24,7 @@ from tests.protocols.transport.h2.peer import (
     frame,
     message,
     settings,
+    window_update,
 )
 from tests.protocols.transport.rfc.http2 import (
     CLOSED,
@@ -212,6 +213,9 @@ HEADERS_FRAMES = [
     Case("priority fields cut off", "4.2", frame(HEADERS, PRIORITY_FIELDS | 4, 1, bytes(4)), SIZE),
 ]
 
+LATE = rst(3) + window_update(3, 1) + frame(PRIORITY, 0, 3, bytes(5)) + data(stream=3)
+REFUSED = streams(s1="ok", s3="reset STREAM_CLOSED", s5="ok")
+
 PRIORITIES = [
     Case("PRIORITY of an idle stream", "6.3", frame(PRIORITY, 0, 1, bytes(5)) + call(), OK),
     Case("PRIORITY inside a request", "6.3", opened() + frame(PRIORITY, 0, 1, bytes(5)) + data(), OK),
@@ -227,7 +231,19 @@ RESETS = [
     Case("RST_STREAM of a closed stream", "5.1", call(), OK, first={1: "ok"}, later=rst(1)),
     Case("RST_STREAM twice", "5.1", WAITING + rst(1) * 2 + call(3), answered(3)),
     Case("RST_STREAM on stream 0", "6.4", rst(0), PROTOCOL),
-    Case("RST_STREAM of an idle stream", "6.4", rst(1), PROTOCOL),
+    # the RFC ends the connection, but clients of gRPC cancel calls that they have not sent, and send earlier ones later
+    Case("RST_STREAM of an idle stream", "6.4", rst(1) + call(3), answered(3)),
+    Case("RST_STREAM of idle streams", "6.4", rst(5) + rst(3) * 2 + call(1) + call(7), answered(1, 7)),
+    Case(
+        "after RST_STREAM of an idle stream", "5.1", rst(3) + LATE + call(1) + LATE + call(5), answered(1, 5)
+    ),
+    Case("HEADERS after RST_STREAM of an idle stream", "5.1", rst(3) + call(3) + call(1) + call(5), REFUSED),
+    Case(
+        "HEADERS long after RST_STREAM of an idle stream",
+        "5.1",
+        rst(3) + call(1) + call(5) + call(3),
+        REFUSED,
+    ),
     Case("RST_STREAM of a stream of the server", "6.4", call(3) + rst(2), PROTOCOL),
     Case("RST_STREAM of 3 bytes", "6.4", opened() + frame(RST_STREAM, 0, 1, bytes(3)), SIZE),
     Case("RST_STREAM of 5 bytes", "6.4", opened() + frame(RST_STREAM, 0, 1, bytes(5)), SIZE),
