@@ -81,7 +81,10 @@ def read_headers(fields: FieldLines, limit: int = MAX_HEADER_LIST) -> CallHeader
     for name, value in fields:
         size += ENTRY_OVERHEAD + len(name) + len(value)
         if UNFIT_VALUE(value):
-            return None
+            if name[:1] != b":" and name not in _OWN and not name.endswith(b"-bin"):
+                value = value.strip(b"\t ")  # gRPC permits what RFC 9113 does not (8.2.1)
+            if UNFIT_VALUE(value):
+                return None
         if name[:1] == b":":
             if regular or name in own or name not in (b":method", b":scheme", b":path", b":authority"):
                 return None

@@ -258,7 +258,8 @@ async def _closing(answers: AsyncIterator[GrpcAnswer]) -> AsyncIterator[AsyncIte
 def _request(method: str, message: bytes, call: grpc.aio.ServicerContext) -> GrpcRequest:
     remaining = call.time_remaining()
     # keys that end in -bin carry bytes, for which no dialect has a use
-    fields = [(key, value) for key, value in call.invocation_metadata() or () if isinstance(value, str)]
+    given = call.invocation_metadata() or ()
+    fields = [(key, value.strip("\t ")) for key, value in given if isinstance(value, str)]
     metadata = dict(fields)
     if FORWARDED_FOR in metadata:  # a proxy may append a line of its own
         metadata[FORWARDED_FOR] = ", ".join(value for key, value in fields if key == FORWARDED_FOR)

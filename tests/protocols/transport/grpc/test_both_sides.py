@@ -151,6 +151,14 @@ class TestServer(OnEachEngine):
         assert request.context.deadline is not None
         assert 3 < request.context.deadline - time.monotonic() < 6
 
+    async def test_metadata_with_blanks_around_it(self) -> None:
+        handler = GrpcEcho()
+        sent = (("authorization", "Bearer x "), ("a", "  b c"), ("d", " "))
+        async with serving(handler) as server:
+            await called(server, metadata=sent)
+        found = handler.served[0].metadata
+        assert (found["authorization"], found["a"], found["d"]) == ("Bearer x", "b c", "")
+
     async def test_no_deadline(self) -> None:
         handler = GrpcEcho()
         async with serving(handler) as server:

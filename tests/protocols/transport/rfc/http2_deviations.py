@@ -200,7 +200,7 @@ FOUND: Mapping[str, Sequence[tuple[Outcome, Sequence[str]]]] = {
                     ":METHOD",
                 ),
                 *("method CONNECT", "a field", ":other in trailers", "upper case in trailers", "te twice"),
-                *_named("name b'", "te '"),
+                *_named("name b'", "te '", "blanks of binary metadata"),
             ),
         ),
         (
