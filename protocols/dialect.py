@@ -296,8 +296,8 @@ class UpstreamCall(Generic[Call, Reply]):
 
     With ``shared`` every argument gives the same request, the form is a function, and ``decode`` is
     ``form(shared.read(reply))``.
-    The answers to an ``unnamed`` INFER have tensors without names, and some servers return all outputs in
-    their own order: request every output, in signature order, and select.
+    To servers of an ``unnamed`` INFER tensors may be positions, in requests and in answers: it has the inputs
+    of the signature in its order, and requests every output in that order, to select from.
     ``decode`` reads a header alike whose value matches its pattern in ``alike``.
     Some servers do not support an ``optional`` call: they close the connection, do nothing, or send a reply
     for which ``optional`` is true.

@@ -1,7 +1,8 @@
 """Passthrough from GraphPipe to GraphPipe over the same transport: the data of tensors go on as they came.
 
 A request is written again around its data, because most clients name neither inputs nor outputs and servers
-may have another order: it names all of both, as every request to an upstream does. An answer goes on as it
+may have another order: it has all of both by name, in the order of the signature, as every request to an
+upstream does. An answer goes on as it
 came if the caller requested all outputs in the order of the signature. Strings and BOOL, whose contents have
 to be checked, and requests with a ``config`` go through ``codec``.
 """
@@ -56,8 +57,10 @@ class _Over:
 
     def call(self, opened: Opened[Any], names: PassthroughNames) -> Any:
         inputs, _ = opened.message.read
-        if not names.order:
-            return None
+        given, order = {tensor.name: tensor for tensor in inputs}, names.signature.input_names
+        if not names.order or given.keys() != order.keys():
+            return None  # decoding judges whether an input may be left out
+        inputs = tuple([given[name] for name in order])
         outputs = tuple([RequestedOutput(names.outputs.get(name, name)) for name in names.order])
         request = InferRequest(names.remote, _renamed(inputs, names.inputs), outputs, names.version)
         try:

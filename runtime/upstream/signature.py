@@ -128,6 +128,8 @@ class UpstreamSignature:
     def _of_declared(self, local: Signature) -> KnownSignature:
         room = Leeway(inputs=not local.inputs, carried=self.widened)
         remote = self.names.to_remote(local)
+        # what a server does without an input, only its own metadata say
+        remote = replace(remote, inputs=tuple([replace(spec, optional=False) for spec in remote.inputs]))
         local = self.attributes.labelled(self.model, local)
         return KnownSignature(local, remote, RequestCheck(self.model, local, room))
 

@@ -31,7 +31,7 @@ from interlingua.runtime.upstream.counts import UpstreamCounts
 from interlingua.runtime.upstream.fast_path import UpstreamFastPath
 from interlingua.runtime.upstream.names import UpstreamNames
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
-from interlingua.runtime.upstream.unnamed import naming_all
+from interlingua.runtime.upstream.unnamed import in_signature_order
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
@@ -178,7 +178,7 @@ class UpstreamTranslation:
             known.check.check(request)
         remote_request = self.names.to_upstream(request, self.remote)
         if call.unnamed:
-            remote_request = naming_all(remote_request, known.remote)
+            remote_request = in_signature_order(remote_request, known.remote)
         return _Translated(request, form, *call.encode(remote_request, known.remote))
 
 

@@ -21,7 +21,7 @@ from interlingua.runtime.upstream.reply_piece import read_piece
 from interlingua.runtime.upstream.shared_value import SharedValue
 from interlingua.runtime.upstream.time_share import TimeShare
 from interlingua.runtime.upstream.unloaded import UnloadedModels
-from interlingua.runtime.upstream.unnamed import naming_all
+from interlingua.runtime.upstream.unnamed import in_signature_order
 from interlingua.schemas import (
     Context,
     ErrorCode,
@@ -106,7 +106,7 @@ class Upstream:
             if operation in EVERYWHERE:
                 return await self._call_everywhere(call, argument, context)
             if call.unnamed:
-                argument = naming_all(argument, signature)
+                argument = in_signature_order(argument, signature)
             try:
                 request, form = call.encode(argument, signature)
             except OffloadRequired as required:
@@ -148,7 +148,7 @@ class Upstream:
         """The response in the ``reply`` to an inference that was forwarded, which is ``request`` decoded.
         Raises as :meth:`call` does."""
         call = self._calls[Operation.INFER]
-        _, form = call.encode(naming_all(request, signature) if call.unnamed else request, signature)
+        _, form = call.encode(in_signature_order(request, signature) if call.unnamed else request, signature)
         response: InferResponse = call.decode(form, reply)
         return response
 

@@ -27,6 +27,11 @@ SIGNATURE = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}],
     "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}],
 }
+PAIR = {
+    "inputs": [{"name": name, "datatype": "FP32", "shape": [-1], "optional": name == "b"} for name in "ab"],
+    "outputs": [{"name": name, "datatype": "FP32", "shape": [-1]} for name in "xy"],
+}
+"""Of a server that doubles the inputs at each position."""
 
 
 @dataclass
@@ -54,6 +59,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 "admin": {"listen": "127.0.0.1:0"},
                 "models": {
                     **{habit: {"upstream": habit, "signature": SIGNATURE} for habit in HABITS},
+                    "pair": {"upstream": "closes", "signature": PAIR},
                     "undeclared": {"upstream": "closes", "required": False},
                 },
                 "upstreams": {habit: upstream(url) for habit, url in urls.items()},
@@ -136,6 +142,55 @@ def test_a_graphpipe_client_sees_nothing_of_it(world: World) -> None:
     url = f"http://{world.http}/graphpipe/closes"
     assert (remote.execute(url, np.array([4], np.float32)) == [8]).all()
     assert remote.metadata(url).Outputs(0).Name() == b"y"
+
+
+def pair(inputs: str) -> dict[str, Any]:
+    """A request with ``inputs`` in this order: a is 1, b is 2."""
+    value = {"a": 1, "b": 2}
+    return {
+        "inputs": [
+            {"name": name, "datatype": "FP32", "shape": [1], "data": [value[name]]} for name in inputs
+        ],
+        "outputs": [{"name": "y"}, {"name": "x"}],
+    }
+
+
+@pytest.mark.parametrize("inputs", ["ab", "ba"])
+def test_a_server_that_reads_inputs_by_position_gets_those_of_the_signature(
+    world: World, inputs: str
+) -> None:
+    """Also from repeated requests."""
+    url = f"http://{world.http}/v2/models/pair/infer"
+    with requests.Session() as session:
+        for _ in range(12):
+            reply = session.post(url, json=pair(inputs), timeout=10)
+            assert reply.status_code == 200, reply.text
+            outputs = {output["name"]: output["data"] for output in reply.json()["outputs"]}
+            assert outputs == {"x": [2], "y": [4]}
+
+
+@pytest.mark.parametrize("names", ["ab", "ba", ""])
+def test_a_graphpipe_caller_has_its_own_order_of_inputs(world: World, names: str) -> None:
+    """Without names it is the signature's."""
+    value = {"a": 1, "b": 2}
+    inputs = [np.array([value[name]], np.float32) for name in names or "ab"]
+    outputs = remote.execute_multi(
+        f"http://{world.http}/graphpipe/pair", inputs, [*names] or None, ["y", "x"]
+    )
+    assert [array.tolist() for array in outputs] == [[4], [2]]
+
+
+@pytest.mark.parametrize("given", ["a", "b"])
+def test_an_input_left_out_is_refused_where_the_server_has_shown_no_names(world: World, given: str) -> None:
+    before = world.servers["closes"].requests
+    reply = requests.post(f"http://{world.http}/v2/models/pair/infer", json=pair(given), timeout=10)
+    assert reply.status_code == 400
+    missing = "b" if given == "a" else "a"
+    assert f"'{missing}'" in reply.json()["error"]
+    array = np.array([1], np.float32)
+    with pytest.raises(requests.HTTPError, match="400"):
+        remote.execute_multi(f"http://{world.http}/graphpipe/pair", [array], [given], None)
+    assert world.servers["closes"].requests == before
 
 
 def test_a_server_that_is_gone_is_not_ready(tmp_path: Any) -> None:

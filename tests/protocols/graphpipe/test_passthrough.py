@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from graphpipe import convert
 
 from interlingua.protocols.graphpipe import codec
 from interlingua.protocols.wire import FramedAnswer, parts_of
@@ -44,6 +46,17 @@ async def test_all_tensors_are_named_and_the_answer_stays(wire: tuple[str, str],
         assert message is reply.message and int.from_bytes(size, "little") == len(message)
     else:
         assert parts_of(found.answer)[0] is reply.body
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_inputs_are_sent_in_the_order_of_the_signature(wire: tuple[str, str]) -> None:
+    _, found, _ = await outcome(wire, InferRequest(MODEL, (B, A)))
+    assert found.passed
+    (sent,) = found.seen
+    message = b"".join(bytes(part) for part in sent.parts)[4 if wire[1] == "tcp" else 0 :]
+    received = convert.deserialize_request(message)
+    assert received.input_names == [b"a", b"b"]
+    assert [array.dtype for array in received.input_tensors] == [np.float32, np.int64]
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
+from interlingua.protocols.graphpipe import codec
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport import servers
 from interlingua.protocols.transport.address import Address, parse_address
@@ -260,9 +261,16 @@ def ask_of(dialect: str, transport: str, inputs: Inputs, seed: int) -> Any:
 
 
 async def _answers(
-    caller: str, server: str, inputs: Inputs, count: int, names: dict[str, str] | None = None
+    caller: str,
+    server: str,
+    inputs: Inputs,
+    count: int,
+    names: dict[str, str] | None = None,
+    order: Inputs | None = None,
 ) -> tuple[Any, ...]:
-    """``names`` are those of the tensors at the server, in its order, by the caller's."""
+    """``names`` are those of the tensors at the server, in its order, by the caller's; ``order`` is the
+    order of the caller."""
+    asked = order or inputs
     dialect, transport = caller.split("/")
     theirs, way = server.split("/")
     signature = {"inputs": specs(inputs), "outputs": specs(inputs)}
@@ -279,13 +287,13 @@ async def _answers(
             if transport == "grpc":
                 async with grpc.aio.insecure_channel(str(addresses["grpc"])) as channel:
                     for seed in range(count):
-                        call = ask_of(dialect, transport, inputs, seed)
+                        call = ask_of(dialect, transport, asked, seed)
                         answers.append(await channel.unary_unary(call.method)(bytes(call.whole)))
             else:
                 address = addresses["http"]
                 reader, writer = await asyncio.open_connection(address.host, address.port)
                 for seed in range(count):
-                    call = ask_of(dialect, transport, inputs, seed)
+                    call = ask_of(dialect, transport, asked, seed)
                     path = "/graphpipe/m" if dialect == "graphpipe" else f"{call.path}?{call.query}"
                     body = b"".join(call.parts)
                     fields = {**call.headers, "Host": "here", "Content-Length": len(body)}
@@ -394,6 +402,23 @@ async def test_tensors_with_other_names_in_another_order(
     assert sent.count(True) >= 6
     monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
     assert await _answers(caller, server, MIXED, 10, names) == fast
+
+
+@pytest.mark.parametrize("caller", ["oip/http", "oip/grpc", "trtis/http"])
+async def test_a_server_that_reads_inputs_by_position(
+    caller: str, sent: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tensors of a request in another order than the signature's are moved to their positions."""
+
+    def bind(names: list[bytes], positions: list[int], signature: Signature) -> dict[str, int]:
+        return dict(zip(signature.input_names, positions, strict=True))
+
+    monkeypatch.setattr(codec, "_bind", bind)
+    other = dict(reversed(MIXED.items()))
+    fast = await _answers(caller, "graphpipe/http", MIXED, 10, order=other)
+    assert sent.count(True) >= 6
+    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    assert await _answers(caller, "graphpipe/http", MIXED, 10, order=other) == fast
 
 
 async def test_answers_to_head_have_no_body(sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
