@@ -173,9 +173,10 @@ class Target(Protocol):
     async def signature(self, version: str = "") -> Signature:
         """The signature with which a codec decodes a request for ``version``. Raises as :meth:`metadata`."""
 
-    async def renew_signature(self, version: str = "") -> None:
-        """Discover the signature again, because a request does not fit it: the upstream may have replaced
-        the model. Raises NOT_FOUND."""
+    async def renew_signature(self, version: str = "", since: int = 0) -> None:
+        """Discover the signature again, unless that was done after ``since`` (``time.monotonic_ns()``, 0 for
+        now), when a request came that does not fit it: the upstream may have replaced the model. Raises
+        NOT_FOUND."""
         return
 
     def count_undecoded(self, end: BaseException, version: str, began: int, context: Context) -> None:

@@ -59,7 +59,7 @@ class _Over:
         inputs, _ = opened.message.read
         given, order = {tensor.name: tensor for tensor in inputs}, names.signature.input_names
         if not names.order or given.keys() != order.keys():
-            return None  # decoding judges whether an input may be left out
+            return None  # decoding judges whether an input may be omitted
         inputs = tuple([given[name] for name in order])
         outputs = tuple([RequestedOutput(names.outputs.get(name, name)) for name in names.order])
         request = InferRequest(names.remote, _renamed(inputs, names.inputs), outputs, names.version)

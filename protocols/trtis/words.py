@@ -20,6 +20,15 @@ _PHRASES = (
         re.compile("^(failed to load '.*', )failed to poll from model repository", re.DOTALL),
         r"\1no version is available",
     ),
+    # shapes had no batch; version 2 notes where its shapes do
+    (
+        re.compile(
+            r"(unexpected shape for input '.*' for model '.*'\. Expected \[)-?\d+,?([-\d,]*\], got \[)"
+            r"-?\d+,?([-\d,]*\])\. (?:The first dimension is the batch\.$|NOTE: Setting a non-zero .*)",
+            re.DOTALL,
+        ),
+        r"\1\2\3",
+    ),
 )
 _NAMES = {
     datatype.value: f"TYPE_{'STRING' if datatype is Datatype.BYTES else datatype.value}"

@@ -53,7 +53,7 @@ class RuntimeModel(Target):
         known = self._signatures.known.get(version)
         return known or await self._signatures.fetch(version, partial(self._call, "signature"))
 
-    async def renew_signature(self, version: str = "") -> None:
+    async def renew_signature(self, version: str = "", since: int = 0) -> None:
         """A snapshot of a model that was loaded again may still be on its way."""
         self._signatures.clear()
 

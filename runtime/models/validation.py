@@ -52,23 +52,23 @@ class RequestCheck:
         self._outputs = tuple(signature.output_names)
         self._default_outputs = default_outputs or self._outputs
         self._max_batch_size = signature.max_batch_size
-        self._leeway = leeway
+        self.leeway = leeway
         self._passed: dict[Hashable, object] = {}
 
     def check(self, request: InferRequest) -> tuple[str, ...]:
         """The names of the outputs to compute, in the model's order. Raises INVALID_TENSOR naming the input
         or output at fault. Placement and classification of outputs are not the model's concern."""
-        if not self._leeway.inputs:
+        if not self.leeway.inputs:
             self._check_inputs(request.inputs)
-        if request.outputs is None or self._leeway.outputs:
+        if request.outputs is None or self.leeway.outputs:
             return self._default_outputs
         return self._requested([output.name for output in request.outputs])
 
     def passes(self, request: InferHeads) -> bool:
         try:
-            if not self._leeway.inputs:
+            if not self.leeway.inputs:
                 self._check_inputs(request.inputs)
-            if request.outputs and not self._leeway.outputs:
+            if request.outputs and not self.leeway.outputs:
                 self._requested(request.outputs)
         except InferenceError:
             return False
@@ -122,17 +122,17 @@ class RequestCheck:
 
     def _may_be(self, tensor: Tensor | TensorHead, spec: TensorSpec) -> bool:
         """Whether the model may take the other datatype of ``tensor``."""
-        return self._leeway.datatypes or self._leeway.carried.get(tensor.datatype) is spec.datatype
+        return self.leeway.datatypes or self.leeway.carried.get(tensor.datatype) is spec.datatype
 
     def _may_have_shape(self, tensor: Tensor | TensorHead, spec: TensorSpec) -> bool:
         """Whether the model may take the shape of ``tensor``, which is not that of ``spec``."""
-        if tensor.name in self._leeway.shapes:
+        if tensor.name in self.leeway.shapes:
             return True
-        return self._leeway.batches and bool(tensor.shape) and fits(tensor.shape, (-1, *spec.shape[1:]))
+        return self.leeway.batches and bool(tensor.shape) and fits(tensor.shape, (-1, *spec.shape[1:]))
 
     def _check_batch(self, inputs: Inputs) -> None:
-        if self._leeway.shapes:
-            inputs = [tensor for tensor in inputs if tensor.name not in self._leeway.shapes]
+        if self.leeway.shapes:
+            inputs = [tensor for tensor in inputs if tensor.name not in self.leeway.shapes]
             if not inputs:
                 return
         size = inputs[0].shape[0]

@@ -283,8 +283,8 @@ class UpstreamModel(Target):
         known = self._signatures.known(version) or await self._signatures.of(version)
         return known.local
 
-    async def renew_signature(self, version: str = "") -> None:
-        await self._signatures.renewed(version)
+    async def renew_signature(self, version: str = "", since: int = 0) -> None:
+        await self._signatures.renewed(version, since)
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         """The upstream's metadata in our clients' names."""
@@ -364,11 +364,12 @@ class UpstreamModel(Target):
         """The signature of ``version``, discovered ``again`` if requested. Counts a request that fails
         because it is unavailable. Raises DEADLINE_EXCEEDED."""
         began, deadline = time.monotonic_ns(), context.deadline
-        find = self._signatures.renewed if again else self._signatures.of
         try:
             try:
                 async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
-                    return await find(version)
+                    if again:
+                        return await self._signatures.renewed(version, context.began)
+                    return await self._signatures.of(version)
             except TimeoutError:
                 text = f"model '{self.name}' did not answer before the deadline"
                 raise InferenceError(ErrorCode.DEADLINE_EXCEEDED, text) from None

@@ -1,15 +1,14 @@
 """The signature of an upstream's model, declared or discovered, and its leeway.
 
 Requests are checked against it before they are sent. Metadata state less than a loaded model does: ``Leeway``
-is the difference. A server may load another model under the same name at any time: a request that does not
-fit a discovered signature makes it discovered again before the request is refused, at most once in
-``RENEWAL_SECS``.
+is the difference. A server may load another model under the same name at any time: no request is refused by
+a signature that was discovered before it came. It is discovered again at most once in ``RENEWAL_SECS``, for
+all requests that wait.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
@@ -35,8 +34,8 @@ from interlingua.schemas import (
     Signature,
 )
 
-RENEWAL_SECS = 1.0
-"""How long a signature that was discovered again stays valid, even for requests that do not fit it."""
+RENEWAL_SECS = 0.1
+"""The least time between two discoveries of a signature for requests that do not fit it."""
 
 _KEPT = 64
 """The limit of versions: some servers take any text as one, so clients could make us keep any number."""
@@ -45,7 +44,8 @@ _KEPT = 64
 @dataclass(slots=True, eq=False)
 class KnownSignature:
     """A signature, ``local`` in our clients' names and ``remote`` in the upstream's. ``check`` takes requests
-    in our clients' names. It was ``renewed`` at that ``time.monotonic()``, or a ``renewal`` is running.
+    in our clients' names. Its latest discovery began at ``found``, a ``time.monotonic_ns()``; a ``renewal``
+    may be running.
     ``decoupled``: whether the model answers any number of times, None while unknown. ``passing`` are the
     names in messages that pass through, by the caller's name of the model and the requested version;
     ``fitting`` the last heads that passed the check; ``translated`` are the fast paths of messages in another
@@ -55,11 +55,16 @@ class KnownSignature:
     remote: Signature
     check: RequestCheck
     decoupled: bool | None = None
-    renewed: float = -math.inf
+    found: int = 0
     renewal: asyncio.Task[KnownSignature] | None = None
     passing: dict[tuple[str, str], PassthroughNames] = field(default_factory=dict)
     fitting: InferHeads | None = None
     translated: dict[Hashable, tuple[Any, ...]] = field(default_factory=dict)
+
+    def states(self, other: KnownSignature) -> bool:
+        """Whether the server has stated the same as for ``other``."""
+        stated = self.local, self.remote, self.check.leeway, self.decoupled
+        return stated == (other.local, other.remote, other.check.leeway, other.decoupled)
 
 
 @dataclass(slots=True, eq=False)
@@ -90,25 +95,32 @@ class UpstreamSignature:
             version = ""
         return self._values.known.get(version) or await self._values.fetch(version, self._find)
 
-    async def renewed(self, version: str) -> KnownSignature:
-        """The signature of ``version`` after a request that does not fit: discovered again, unless that was
-        just done. The known one stays if the upstream does not answer. Raises NOT_FOUND."""
-        if self.declared is not None:
-            return await self.of(version)
+    async def renewed(self, version: str, since: int = 0) -> KnownSignature:
+        """The signature of ``version`` for a request that does not fit the known one: discovered after
+        ``since``, a ``time.monotonic_ns()`` when the request came, or 0 for now. The known one stays if the
+        upstream does not answer. Raises NOT_FOUND."""
+        since = since or time.monotonic_ns()
         known = await self.of(version)
-        if known.renewal is None:
-            if time.monotonic() < known.renewed + RENEWAL_SECS:
-                return known
-            known.renewal = lasting(self._renew(version, known))
-        return await asyncio.shield(known.renewal)
+        while known.found < since and self.declared is None:
+            if known.renewal is None:
+                known.renewal = lasting(self._renew(version, known))
+            known = await asyncio.shield(known.renewal)
+        return known
 
     def forget(self) -> None:
         """The upstream's model may have been replaced."""
         self._values.clear()
 
     async def _renew(self, version: str, known: KnownSignature) -> KnownSignature:
+        """``known`` if it is still so: what it has learned stays."""
+        began = time.monotonic_ns()
         try:
+            if (wait := known.found / 1e9 + RENEWAL_SECS - began / 1e9) > 0:
+                await asyncio.sleep(wait)
+                began = time.monotonic_ns()
             fresh = await self._find(version)
+            if fresh.states(known):
+                fresh = known
             self._values.put(version, fresh)
         except InferenceError as error:
             if error.code is ErrorCode.NOT_FOUND:
@@ -117,7 +129,7 @@ class UpstreamSignature:
             fresh = known
         finally:
             known.renewal = None
-        fresh.renewed = time.monotonic()
+        fresh.found = began
         return fresh
 
     async def _find(self, version: str) -> KnownSignature:
@@ -134,7 +146,7 @@ class UpstreamSignature:
         return KnownSignature(local, remote, RequestCheck(self.model, local, room))
 
     async def _discover(self, version: str) -> KnownSignature:
-        model = ModelRef(self.remote, version)
+        model, began = ModelRef(self.remote, version), time.monotonic_ns()
         metadata: ModelMetadata = await read_from(self.upstream, Operation.MODEL_METADATA, model)
         configured = self.upstream.offers(Operation.MODEL_CONFIG)
         config = await fetch_config(self.upstream, model)
@@ -143,7 +155,8 @@ class UpstreamSignature:
         local = self.attributes.labelled(self.model, self.names.to_local(remote))
         back = self.names.inputs_back
         room = replace(room, shapes=frozenset(back.get(name, name) for name in room.shapes))
-        return KnownSignature(local, remote, RequestCheck(self.model, local, room), is_decoupled(config))
+        check = RequestCheck(self.model, local, room)
+        return KnownSignature(local, remote, check, is_decoupled(config), began)
 
     def _leeway(self, leeway: Leeway, signature: Signature, config: Any, *, silent: bool) -> Leeway:
         """The dialect's ``leeway`` and that of ``signature``. ``config`` is the upstream's

@@ -16,7 +16,7 @@ from interlingua.schemas.bounded_text import listed
 def in_signature_order(request: InferRequest, signature: Signature | None) -> InferRequest:
     """``request`` with its inputs in the order of ``signature``, for every output in its order.
 
-    Raises INVALID_TENSOR for an unknown output, and for an input that is left out though the signature has it
+    Raises INVALID_TENSOR for an unknown output, and for an input that is omitted though the signature has it
     as required, because the positions of others could shift; UNSUPPORTED for chosen outputs without a
     signature of them, and for several inputs of which the signature has none. Without a signature the order
     is the caller's.
@@ -48,6 +48,6 @@ def _ordered(inputs: tuple[Tensor, ...], signature: Signature) -> tuple[Tensor, 
     for name, spec in known.items():
         if name not in given and not spec.optional:
             raise invalid_tensor(
-                f"input '{name}' is missing: the server may read inputs by position, so none can be left out"
+                f"input '{name}' is missing: the server may read inputs by position, so none can be omitted"
             )
     return tuple([given.pop(name) for name in known if name in given]) + tuple(given.values())

@@ -204,10 +204,23 @@ class Dispatch:
         route = plan.route
         if route is not None and route.falls_back(plan.model, error, plan.request.sequence, unread=False):
             return await self._plan(route, route.fallback)
+        if await self._is_outdated(plan, error):
+            return await self._plan(route, plan.model)
         if error.code is ErrorCode.UNREPRESENTABLE and error.origin:
             # the message names what the upstream's dialect cannot carry
             error.message += f" (requested in dialect '{self.key.dialect}')"
         raise error
+
+    async def _is_outdated(self, plan: DispatchPlan, error: InferenceError) -> bool:
+        """Whether an upstream has refused the request with ``error`` because the signature of ``plan`` is not
+        its model's any more. A request of a sequence is not sent again."""
+        if error.code is not ErrorCode.INVALID_TENSOR or not error.origin or plan.request.sequence:
+            return False
+        version = self.key.version
+        with suppress(InferenceError):
+            await plan.target.renew_signature(version, self.context.began)
+            return await plan.target.signature(version) != plan.signature
+        return False
 
     # --- routes
 
@@ -280,7 +293,7 @@ class Dispatch:
         except InferenceError as error:
             if error.code not in _UNFIT:
                 raise
-            await target.renew_signature(version)
+            await target.renew_signature(version, self.context.began)
             renewed = await (timed or target.signature)(version)
             if renewed == signature:
                 raise

@@ -32,6 +32,20 @@ from interlingua.protocols.trtis.words import in_own_words
             "input 'x' has the datatype BF16, which cannot be",
             "input 'x' has the datatype BF16, which cannot be",
         ),
+        (
+            "unexpected shape for input 'x' for model 'm'. Expected [-1,2], got [1,3]. "
+            "The first dimension is the batch.",
+            "unexpected shape for input 'x' for model 'm'. Expected [2], got [3]",
+        ),
+        (
+            "[request id: 7] unexpected shape for input 'x' for model 'm'. Expected [-1,-1,3], got [4]. "
+            "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension",
+            "[request id: 7] unexpected shape for input 'x' for model 'm'. Expected [-1,3], got []",
+        ),
+        (
+            "unexpected shape for input 'x' for model 'm'. Expected [2], got [1,3]. ",
+            "unexpected shape for input 'x' for model 'm'. Expected [2], got [1,3]. ",
+        ),
         ("unexpected number of 5 BYTES", "unexpected number of 5 BYTES"),
     ],
 )

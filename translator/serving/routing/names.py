@@ -162,8 +162,8 @@ class View(Target):
         theirs = self._names.version(version)
         return self._names.signature(self.name, theirs, await self._target.signature(theirs))
 
-    async def renew_signature(self, version: str = "") -> None:
-        await self._target.renew_signature(self._names.version(version))
+    async def renew_signature(self, version: str = "", since: int = 0) -> None:
+        await self._target.renew_signature(self._names.version(version), since)
 
     def count_undecoded(self, end: BaseException, version: str, began: int, context: Context) -> None:
         self._target.count_undecoded(end, self._names.version(version), began, context)
