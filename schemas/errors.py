@@ -151,3 +151,11 @@ model_failed = partial(InferenceError, ErrorCode.MODEL_FAILED)
 def not_carried(dialect: str, what: object) -> InferenceError:
     """The UNREPRESENTABLE of a ``dialect`` that has no form for ``what``."""
     return unrepresentable(f"dialect '{dialect}' cannot carry {what}")
+
+
+def not_text(parameter: str, by: str, *, origin: str = "") -> InferenceError:
+    """The UNREPRESENTABLE of a request parameter of bytes, which ``by`` does not take."""
+    return unrepresentable(
+        f"request parameter '{parameter}' is not UTF-8 text, as {by} needs: only a GraphPipe server takes it",
+        origin=origin,
+    )

@@ -160,7 +160,7 @@ class InferRequest:
     outputs: tuple[RequestedOutput, ...] | None = None
     version: str = ""
     id: str = ""
-    parameters: Mapping[str, Parameter] = field(default_factory=lambda: _NO_PARAMETERS)
+    parameters: Mapping[str, Parameter | bytes] = field(default_factory=lambda: _NO_PARAMETERS)
     sequence: Sequence | None = None
     priority: int = 0
     timeout_us: int = 0
@@ -260,7 +260,8 @@ class Signature:
 class Leeway:
     """What a signature does not determine: its ``inputs`` at all, its ``outputs``, ``missing`` inputs, their
     ``datatypes``, the first dimension of shapes (``batches``), whole ``shapes`` by input, the name of the
-    only input (``names``). ``carried`` are datatypes that arrive as another one, equal in value."""
+    only input (``names``), whether ``parameters`` may be bytes. ``carried`` are datatypes that arrive as
+    another one, equal in value."""
 
     inputs: bool = False
     outputs: bool = False
@@ -269,6 +270,7 @@ class Leeway:
     batches: bool = False
     shapes: frozenset[str] = frozenset()
     names: bool = False
+    parameters: bool = False
     carried: Mapping[Datatype, Datatype] = field(default_factory=dict)
 
 

@@ -1,5 +1,5 @@
 """What GraphPipe carries: no BF16; BOOL as UINT8, equal in value, which a signature with BOOL reverses. A
-request has tensors, the names of outputs, and one text for the model."""
+request has tensors, the names of outputs, and one text, or bytes, for the model."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from interlingua.schemas.bounded_text import listed
 from interlingua.schemas.graphpipe import INFER_REQUEST, METADATA_REQUEST, TYPES
 
 CONFIG = "config"
-"""The one request parameter of GraphPipe: opaque text for the model."""
+"""The one request parameter of GraphPipe: text for the model, or bytes that are not UTF-8."""
 
 OutputNames = tuple[str, ...] | None
 """The reply form: the outputs of the answer in this order, one maybe twice; None for all."""
@@ -90,8 +90,7 @@ def decode_request(
     """The ``InferRequest`` of ``message``, its tensors bound to the model's inputs.
 
     A tensor without a name is the model's input at its index; surplus names are ignored; of several tensors
-    with one name the last counts. Raises MALFORMED, INVALID_TENSOR, and UNREPRESENTABLE for a ``config`` that
-    is not text.
+    with one name the last counts. Raises MALFORMED, INVALID_TENSOR.
     """
     view, table = message.view, message.table
     if table is None:
@@ -116,7 +115,7 @@ def decode_request(
     if form is not None:
         request.outputs = tuple([RequestedOutput(name) for name in dict.fromkeys(form)])
     if config:
-        request.parameters = {CONFIG: _config_text(config)}
+        request.parameters = {CONFIG: _config(config)}
     else:
         _REQUESTS.remember(view, request.inputs, signature, (request.outputs, form))
     return request, form
@@ -127,22 +126,24 @@ def encode_request(request: InferRequest, *, prefixed: bool = False) -> list[Buf
     ``prefixed`` with its size or not.
 
     It has no sequence: no model of this dialect keeps one. Raises UNREPRESENTABLE for a datatype, a
-    classification, or a parameter ``config`` that is not text; TOO_LARGE.
+    classification, or a parameter ``config`` that is neither text nor bytes; TOO_LARGE.
     """
     form = repeated_form(request)
     if form is not None and all(datatype is not Datatype.BYTES for _, datatype, *_ in form[0]):
         inputs, names, contents = form
         return writer.interleaved(_request_leads(prefixed, inputs, names), contents)
     config = request.parameters.get(CONFIG, "")
-    if not isinstance(config, str):
-        raise unrepresentable(f"parameter '{CONFIG}' must be text for GraphPipe, it is {config!r}")
+    if isinstance(config, str):
+        config = writer.utf8(config, f"parameter '{CONFIG}'")
+    elif not isinstance(config, bytes):
+        raise unrepresentable(f"parameter '{CONFIG}' must be text or bytes for GraphPipe, it is {config!r}")
     outputs = request.outputs or ()
     for output in outputs:
         if output.classification:
             raise unrepresentable(f"output '{output.name}': GraphPipe has no form for a classification")
     forms, payloads = _encode_tensors(request.inputs)
     return writer.infer_request(
-        writer.utf8(config, f"parameter '{CONFIG}'"),
+        config,
         tuple([writer.utf8(tensor.name, "the name of an input") for tensor in request.inputs]),
         tuple([writer.utf8(output.name, "the name of an output") for output in outputs]),
         forms,
@@ -354,8 +355,8 @@ def _carried_error(view: memoryview, table: int) -> CarriedError:
     return CarriedError(code, message or "the upstream reported an error without a message")
 
 
-def _config_text(raw: memoryview) -> str:
+def _config(raw: memoryview) -> str | bytes:
     try:
         return str(raw, "utf-8")
-    except UnicodeDecodeError as error:
-        raise unrepresentable("'config' is not UTF-8 text, which is all that a parameter holds") from error
+    except UnicodeDecodeError:
+        return bytes(raw)

@@ -25,6 +25,7 @@ from interlingua.schemas import (
     Tensor,
     element_count,
     invalid_tensor,
+    not_text,
     unrepresentable,
 )
 from interlingua.schemas import Sequence as SequencePosition
@@ -168,6 +169,8 @@ def join_parameters(request: InferRequest) -> dict[str, Parameter]:
         reserved = key.startswith(_TRITON_PREFIX) and key != EMPTY_FINAL_RESPONSE
         if reserved or key in _FIELDS:
             raise _unrepresentable(f"request parameter '{key}'")
+        if isinstance(value, bytes):
+            raise not_text(key, "dialect 'oip'")
         joined[key] = value
     if request.sequence is not None:
         joined["sequence_id"] = request.sequence.id

@@ -21,6 +21,7 @@ from interlingua.schemas import (
     TensorHead,
     TensorSpec,
     invalid_tensor,
+    not_text,
 )
 
 Inputs = Sequence[Tensor | TensorHead]
@@ -57,7 +58,12 @@ class RequestCheck:
 
     def check(self, request: InferRequest) -> tuple[str, ...]:
         """The names of the outputs to compute, in the model's order. Raises INVALID_TENSOR naming the input
-        or output at fault. Placement and classification of outputs are not the model's concern."""
+        or output at fault, UNREPRESENTABLE naming a parameter of bytes. Placement and classification of
+        outputs are not the model's concern."""
+        if request.parameters and not self.leeway.parameters:
+            for name, value in request.parameters.items():
+                if isinstance(value, bytes):
+                    raise not_text(name, f"model '{self._model}'")
         if not self.leeway.inputs:
             self._check_inputs(request.inputs)
         if request.outputs is None or self.leeway.outputs:

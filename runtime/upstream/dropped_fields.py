@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from interlingua.protocols.dialect import Capability
-from interlingua.schemas import InferRequest, unrepresentable
+from interlingua.schemas import InferRequest, not_text, unrepresentable
 
 KINDS = ("id", "parameter", "sequence", "priority")
 """The kinds of fields; a priority includes the time that a request may wait."""
@@ -43,11 +43,14 @@ class DroppedFields:
 
     def note(self, request: InferRequest, upstream: str) -> None:
         """Count the dropped fields of ``request`` to ``upstream``. Raises UNREPRESENTABLE, with the field's
-        name, if ``strict``."""
+        name, if ``strict``, and for a parameter of bytes without a place of its own."""
         if not (
             request.id or request.parameters or request.sequence or request.priority or request.timeout_us
         ):
             return
+        for name, value in request.parameters.items():
+            if isinstance(value, bytes) and name not in (self._carried.parameter_names or ()):
+                raise not_text(name, f"dialect '{self._dialect}'", origin=upstream)
         for kind, thing in dropped_fields(request, self._carried):
             if self._strict and kind != "id":
                 raise unrepresentable(

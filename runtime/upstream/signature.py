@@ -138,7 +138,7 @@ class UpstreamSignature:
         return await self._discover(version)
 
     def _of_declared(self, local: Signature) -> KnownSignature:
-        room = Leeway(inputs=not local.inputs, carried=self.widened)
+        room = Leeway(inputs=not local.inputs, parameters=True, carried=self.widened)
         remote = self.names.to_remote(local)
         # what a server does without an input, only its own metadata say
         remote = replace(remote, inputs=tuple([replace(spec, optional=False) for spec in remote.inputs]))
@@ -172,6 +172,7 @@ class UpstreamSignature:
             outputs=not signature.outputs,
             missing=silent or (config is not None and not config.input),
             shapes=leeway.shapes | shapes,
+            parameters=True,  # of its dialect
             carried=self.widened,
         )
 

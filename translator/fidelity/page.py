@@ -42,7 +42,7 @@ for every model, or for models with a datatype or a batch that its metadata cann
 
 _NOTES = """\
 - *Ids*: the response always has the caller's id. A model that is a function on tensors gets none.
-- *Parameters with a place of their own*: GraphPipe's `config`, which is text.
+- *Parameters with a place of their own*: GraphPipe's `config`, text, or bytes from GraphPipe to GraphPipe.
 - *Classes* are always ranked by the daemon from the raw output, because upstreams round their values.
 - *A sequence* whose id does not fit is refused, because it could be confused with another one.
 - *A map of scalars* is grps' `gmap`. Each entry becomes a tensor, and the response a map again; a grps

@@ -32,6 +32,9 @@ Header = dict[str, Any]
 _NONFINITE = "float"
 """The key for NaN and infinities, which JSON lacks."""
 
+_BYTES = "hex"
+"""The key for bytes that are not text."""
+
 
 class DamagedError(ValueError):
     """The bytes are not a record; the message says why."""
@@ -241,13 +244,20 @@ def _read_error(stated: Header | None) -> InferenceError | None:
 
 
 def _parameters(parameters: Mapping[str, Any]) -> Header:
-    return {
-        key: {_NONFINITE: repr(value)} if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in parameters.items()
-    }
+    return {key: _parameter(value) for key, value in parameters.items()}
+
+
+def _parameter(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {_BYTES: value.hex()}
+    return {_NONFINITE: repr(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _read_parameters(stated: Header) -> Header:
-    return {
-        key: float(value[_NONFINITE]) if isinstance(value, dict) else value for key, value in stated.items()
-    }
+    return {key: _read_parameter(value) for key, value in stated.items()}
+
+
+def _read_parameter(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return bytes.fromhex(value[_BYTES]) if _BYTES in value else float(value[_NONFINITE])

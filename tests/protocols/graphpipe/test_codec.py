@@ -91,6 +91,14 @@ def test_the_published_client_reads_our_request_and_we_read_its(datatype: Dataty
     assert request.parameters == {"config": "hello"}
 
 
+def test_a_config_that_is_no_text_is_bytes() -> None:
+    body = published([], [ONES], config="xyz").replace(b"xyz", b"\xff\0\xfd")
+    request, _ = decoded(body, AB)
+    assert request.parameters == {"config": b"\xff\0\xfd"}
+    sent = b"".join(map(bytes, codec.encode_request(request)))
+    assert decoded(sent, AB)[0].parameters == request.parameters
+
+
 @pytest.mark.parametrize("shape", [(), (0, 3), (0,), (1,), (2, 1, 3)])
 def test_scalars_and_zero_dimensions(shape: tuple[int, ...]) -> None:
     tensor = Tensor.from_numpy("x", np.ones(shape, dtype=np.int64))

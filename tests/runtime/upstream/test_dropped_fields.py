@@ -73,3 +73,25 @@ async def test_a_strict_upstream_refuses_all_but_the_id() -> None:
     assert counted.counts == {"id": 1, "parameter": 0, "sequence": 0, "priority": 0}
     failed = sum(each.failed.count for v in model.statistics.values() for each in v.by_batch_size.values())
     assert failed == 3
+
+
+@pytest.mark.parametrize("dialect", ["oip", "trtis", "grps", "graphpipe", "local"])
+async def test_a_config_of_bytes_is_for_graphpipe_alone(dialect: str) -> None:
+    local = echoing({"m": SIGNATURE})
+    target = local["m"]
+    if dialect != "local":
+        target = behind(
+            serving(local, dialect),
+            dialect,
+            "http",
+            "m",
+            declared=SIGNATURE,
+            dropped_fields=counting(dialect),
+        )
+    request = InferRequest("m", (X,), parameters={"config": b"\xff"})
+    # the model at the end of a GraphPipe server is local, too
+    with pytest.raises(InferenceError, match="request parameter 'config' is not UTF-8 text") as caught:
+        await target.infer(request)
+    assert caught.value.code is ErrorCode.UNREPRESENTABLE
+    of = {"local": "model 'm'", "graphpipe": "model 'm'"}.get(dialect, f"dialect '{dialect}'")
+    assert of in caught.value.message

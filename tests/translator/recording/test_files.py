@@ -113,7 +113,12 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, recor
 def test_errors_and_numbers_that_json_lacks_come_back(tmp_path: Path) -> None:
     error = InferenceError(ErrorCode.OVERLOADED, "full", origin="up", retryable=False, details={"limit": 3})
     given = record()
-    given.request.parameters = {"top": float("inf"), "low": float("-inf"), "none": float("nan")}
+    given.request.parameters = {
+        "top": float("inf"),
+        "low": float("-inf"),
+        "none": float("nan"),
+        "raw": b"\xff",
+    }
     responses = (replace(given.answer.responses[0], final=False, error=error),)
     given = replace(given, answer=RecordedAnswer("m", responses, error, 5))
 
