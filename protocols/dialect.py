@@ -332,6 +332,7 @@ class Capability:
     folds_batch: bool = False  # the batch is not in the shapes: only the signature says where it belongs
     text_only: bool = False  # BYTES must be UTF-8
     nan_payloads: bool = True  # one NaN differs from another
+    tensor_parameters: bool = False  # a tensor may have some, besides its data
     maps: bool = False  # a message may be a map of scalars by key; so is its answer
     shared_memory: bool = True
 

@@ -36,7 +36,7 @@ def repeated_form(request: InferRequest) -> Form | None:
     contents: list[Buffer] = []
     for tensor in request.inputs:
         data, shape = tensor.data, tensor.shape
-        if isinstance(data, SharedMemoryRef) or len(shape) > _USUAL_RANK:
+        if isinstance(data, SharedMemoryRef) or len(shape) > _USUAL_RANK or tensor.parameters:
             return None
         described.append((tensor.name, tensor.datatype, shape, len(data)))
         contents.append(data)
@@ -61,7 +61,7 @@ def repeated_outputs(response: InferResponse) -> tuple[tuple[Described, ...], li
     contents: list[Buffer] = []
     for tensor in response.outputs:
         data, shape = tensor.data, tensor.shape
-        if isinstance(data, SharedMemoryRef) or len(shape) > _USUAL_RANK:
+        if isinstance(data, SharedMemoryRef) or len(shape) > _USUAL_RANK or tensor.parameters:
             return None
         described.append((tensor.name, tensor.datatype, shape, len(data)))
         contents.append(data)

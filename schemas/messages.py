@@ -239,11 +239,13 @@ class TensorSpec:
 @dataclass(frozen=True)
 class Signature:
     """The inputs and outputs of a model, for codecs. With ``max_batch_size`` above 0 the first dimension of
-    every shape is the batch."""
+    every shape is the batch. ``elsewhere``: the model is on an upstream server, which reads the parameters of
+    tensors itself."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     max_batch_size: int = 0
+    elsewhere: bool = False
 
     @cached_property
     def input_names(self) -> Mapping[str, TensorSpec]:

@@ -8,7 +8,7 @@ element) and become a list on demand.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,13 +51,15 @@ class Tensor:
 
     ``shape`` is full: the batch dimension, if the model has one, is first. ``data`` is a read-only view of
     exactly ``element_count(shape) * itemsize`` bytes, row-major and little-endian (BYTES: packed elements),
-    or a reference into shared memory. The constructor checks nothing; use :meth:`checked` for received data.
+    or a reference into shared memory. ``parameters`` are for clients and servers of the same dialect, None
+    without any. The constructor checks nothing; use :meth:`checked` for received data.
     """
 
     name: str
     datatype: Datatype
     shape: tuple[int, ...]
     data: memoryview | SharedMemoryRef
+    parameters: Mapping[str, bool | int | float | str] | None = field(default=None, compare=False)
 
     @classmethod
     def checked(cls, name: str, datatype: Datatype, shape: Iterable[int], data: Any) -> Tensor:
@@ -128,8 +130,8 @@ class Tensor:
         return list(packed_elements(self.view))
 
     def renamed(self, name: str) -> Tensor:
-        """The same data under another name."""
-        return Tensor(name, self.datatype, self.shape, self.data)
+        """The same data and parameters under another name."""
+        return Tensor(name, self.datatype, self.shape, self.data, self.parameters)
 
 
 def element_count(shape: Sequence[int], name: str = "") -> int:

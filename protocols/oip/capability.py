@@ -11,6 +11,7 @@ from interlingua.schemas import Datatype, ErrorCode
 
 OVER_HTTP = Capability(
     exact=frozenset(Datatype),
+    tensor_parameters=True,
     versions="number",  # of listeners, as on Triton; other servers take any
     streams="flat",
     reported_as={
@@ -23,6 +24,7 @@ OVER_HTTP = Capability(
 
 OVER_GRPC = Capability(
     exact=frozenset(Datatype),
+    tensor_parameters=True,
     streams="whole",
     reported_as={
         ErrorCode.MALFORMED: ErrorCode.MODEL_FAILED,

@@ -70,7 +70,9 @@ _FIELDS = frozenset(
 _SHARED_MEMORY = ("shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
 _OF_OUTPUTS = frozenset({"classification", "binary_data", "binary_data_size", *_SHARED_MEMORY})
 _MAX_UINT64 = 2**64 - 1
-_SCALARS = frozenset({bool, int, float, str})
+SCALARS = frozenset({bool, int, float, str})
+"""The types of parameters that the IR has."""
+
 _NO_PARAMETERS: Mapping[str, Parameter] = {}
 
 
@@ -146,7 +148,7 @@ def check_parameter(key: str, value: Any, streams: bool) -> None:
         raise invalid_tensor(
             f"parameter keys starting with '{_TRITON_PREFIX}' are reserved for Triton usage{rest} Got '{key}'"
         )
-    if type(value) not in _SCALARS:
+    if type(value) not in SCALARS:
         raise invalid_tensor(
             f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
         )
@@ -197,8 +199,15 @@ def requested_output(name: str, given: Mapping[str, Any]) -> RequestedOutput:
     classification = _unsigned(given, "classification", owner)
     if placement is not None and (classification or given.get("binary_data")):
         raise invalid_tensor(f"{owner} requests shared memory together with classification or binary_data")
-    own = {key: value for key, value in given.items() if key not in _OF_OUTPUTS and type(value) in _SCALARS}
-    return RequestedOutput(name, classification, placement, own or _NO_PARAMETERS)
+    return RequestedOutput(name, classification, placement, own_parameters(given) or _NO_PARAMETERS)
+
+
+def own_parameters(given: Mapping[str, Any]) -> dict[str, Parameter] | None:
+    """The scalar parameters of a tensor that are not the protocol's own, None without any."""
+    if not given:
+        return None
+    own = {key: value for key, value in given.items() if key not in _OF_OUTPUTS and type(value) in SCALARS}
+    return own or None
 
 
 def output_parameters(output: RequestedOutput) -> dict[str, Parameter]:

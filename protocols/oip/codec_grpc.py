@@ -24,12 +24,13 @@ from interlingua.protocols.oip.codec import (
     input_tensor,
     join_parameters,
     output_parameters,
+    own_parameters,
     requested_output,
     shared_memory_parameters,
     shared_memory_ref,
     split_parameters,
 )
-from interlingua.protocols.oip.content_type import decode_base64
+from interlingua.protocols.oip.content_type import decode_base64, encode_base64
 from interlingua.protocols.oip.grpc_messages import (
     MAX_INT64,
     SERVICE,
@@ -121,13 +122,15 @@ def encode_infer(form: OipGrpcReplyForm, response: InferResponse) -> GrpcAnswer:
     if pieces is not None:
         message, parts = in_parts(pieces)
         return GrpcAnswer(message, parts=parts)
-    outputs = with_classes(response, form.classes) if form.classes else response.outputs
+    outputs = tuple(map(encode_base64, with_classes(response, form.classes)))
     try:
         head = RESPONSE(model_name=response.model, model_version=response.version, id=form.id)
         if response.parameters:
             write_parameters(head.parameters, response.parameters)
         for tensor in outputs:
-            head.outputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
+            written = head.outputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
+            if tensor.parameters:
+                write_parameters(written.parameters, tensor.parameters)
         rest = head.SerializeToString()
     except ValueError as error:
         raise unwritable(error) from error
@@ -165,6 +168,8 @@ def encode_call(
             write_parameters(head.parameters, parameters)
         for tensor in request.inputs:
             written = head.inputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
+            if tensor.parameters:
+                write_parameters(written.parameters, tensor.parameters)
             if isinstance(tensor.data, SharedMemoryRef):
                 write_parameters(written.parameters, shared_memory_parameters(tensor.data))
             else:
@@ -225,7 +230,8 @@ def _inputs(model: str, given: Iterable[Any], raws: Raws) -> Iterator[Tensor]:
         owner = f"input tensor '{name}' for model '{model}'"
         datatype = _datatype(owner, tensor.datatype)
         typed = tensor.HasField("contents")
-        place = shared_memory_ref(owner, read_parameters(tensor.parameters)) if tensor.parameters else None
+        parameters = read_parameters(tensor.parameters) if tensor.parameters else {}
+        place = shared_memory_ref(owner, parameters)
         if typed and (place or raws):
             raise invalid_tensor(
                 f"contents field must not be specified when using "
@@ -233,12 +239,14 @@ def _inputs(model: str, given: Iterable[Any], raws: Raws) -> Iterator[Tensor]:
             )
         if place:
             element_count(shape, name)
-            yield Tensor(name, datatype, shape, place)
+            yield Tensor(name, datatype, shape, place, own_parameters(parameters))
             continue
         data = read_contents(owner, datatype, tensor.contents) if typed else next(unused, None)
         if data is None:
             raise invalid_tensor(f"unable to find data for {owner} in request.")
-        yield input_tensor(model, name, datatype, shape, data)
+        read = input_tensor(model, name, datatype, shape, data)
+        read.parameters = own_parameters(parameters)
+        yield read
 
 
 def _outputs(
@@ -253,12 +261,13 @@ def _outputs(
         datatype = _datatype(owner, tensor.datatype)
         if name in placements:
             element_count(shape, name)
-            yield Tensor(name, datatype, shape, placements[name])
+            answered = Tensor(name, datatype, shape, placements[name])
         else:
             data = raws[index] if raws else read_contents(owner, datatype, tensor.contents)
             answered = Tensor.checked(name, datatype, shape, data)
-            given = tensor.parameters
-            yield decode_base64(answered, read_parameters(given)) if given else answered
+        if tensor.parameters:
+            answered.parameters = own_parameters(read_parameters(tensor.parameters))
+        yield decode_base64(answered)
 
 
 def _datatype(owner: str, name: str) -> Datatype:

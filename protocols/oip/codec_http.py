@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import isfinite
 from typing import Any
 
 from interlingua.protocols.content_coding import accepted_coding, deflate, plain_body
@@ -20,6 +19,7 @@ from interlingua.protocols.json_document import LONG_BYTES, check_elements, is_l
 from interlingua.protocols.oip.classes import NO_CLASSES, RequestedClasses, requested_classes, with_classes
 from interlingua.protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
+    SCALARS,
     RequestFields,
     check_id,
     distinct_outputs,
@@ -33,6 +33,7 @@ from interlingua.protocols.oip.http_tensors import (
     FromJson,
     Tail,
     describe_tensor,
+    finite,
     not_as_json,
     raw_tensor,
     read_answers,
@@ -105,7 +106,7 @@ def decode_request(
     message: HttpRequest, model: str, version: str, signature: Signature, reader_of: ReaderOf | None = None
 ) -> tuple[InferRequest, OipHttpReplyForm]:
     """The request in ``message``, and the form of its answer. ``reader_of`` is for servers whose parameters
-    affect the reading of inputs in JSON.
+    affect the reading of inputs in JSON, and may be lists and objects, which are the ``wire_form``.
 
     Raises MALFORMED for a body that is not a request, INVALID_TENSOR naming the tensor or parameter,
     UNSUPPORTED for an unknown content coding, TOO_LARGE for a body that inflates beyond the limit.
@@ -154,17 +155,18 @@ def _read(
 ) -> _Read:
     document = _document(body, length)
     given = mapping(document, "parameters")
-    fields = split_parameters(given)
+    nested: dict[str, Any] = {}
+    if reader_of is not None:
+        nested = {key: value for key, value in given.items() if type(value) not in SCALARS}
+    fields = split_parameters({key: given[key] for key in given if key not in nested} if nested else given)
     identity = check_id(text(document, "id"))
     outputs, form = _read_outputs(document, given, identity, signature, coding)
     from_json = None if reader_of is None else reader_of(document, signature)
     inputs = read_inputs(document, model, Tail(body, length), from_json)
     _check_json_outputs(outputs, form, signature)
-    return fields.request(model, version, inputs, outputs, identity, context=Context()), (
-        fields,
-        outputs,
-        form,
-    )
+    request = fields.request(model, version, inputs, outputs, identity, context=Context())
+    request.wire_form = nested or None
+    return request, (fields, outputs, form)
 
 
 def encode_request(request: InferRequest, *, binary: bool) -> Body:
@@ -185,7 +187,9 @@ def encode_request(request: InferRequest, *, binary: bool) -> Body:
     if binary and not request.outputs:
         parameters["binary_data_output"] = True
     if parameters:
-        document["parameters"] = _finite(parameters)
+        document["parameters"] = finite(parameters)
+    if not binary and isinstance(request.wire_form, dict):
+        document["parameters"] = {**parameters, **request.wire_form}
     buffers: list[Buffer] = []
     document["inputs"] = [write_tensor(tensor, buffers if binary else None) for tensor in request.inputs]
     if request.outputs:
@@ -229,7 +233,7 @@ def encode_response(form: OipHttpReplyForm, response: InferResponse, nonfinite: 
     if response.version:
         document["model_version"] = response.version
     if response.parameters:
-        document["parameters"] = _finite(response.parameters)
+        document["parameters"] = finite(response.parameters)
     buffers: list[Buffer] = []
     outputs: list[dict[str, Any]] = []
     tensors = with_classes(response, form.classes)
@@ -260,6 +264,8 @@ def _known_answer(form: OipHttpReplyForm, response: InferResponse) -> Body | Non
         data = tensor.data
         binary = form.all_binary or tensor.name in form.binary
         if not binary or isinstance(data, SharedMemoryRef) or not data or len(tensor.shape) > _USUAL_RANK:
+            return None
+        if tensor.parameters:
             return None
         described.append((tensor.name, tensor.datatype, tensor.shape, len(data)))
         buffers.append(data)
@@ -373,7 +379,7 @@ def _write_requested(output: RequestedOutput, binary: bool) -> dict[str, Any]:
     parameters = output_parameters(output)
     if binary and output.placement is None:
         parameters["binary_data"] = True
-    return {"name": output.name, "parameters": _finite(parameters)} if parameters else {"name": output.name}
+    return {"name": output.name, "parameters": finite(parameters)} if parameters else {"name": output.name}
 
 
 def _join(document: dict[str, Any], buffers: list[Buffer], *, extended: bool) -> Body:
@@ -407,10 +413,3 @@ def _flag(parameters: Mapping[str, Any], key: str) -> bool:
     if type(value) is not bool:
         raise invalid_tensor(f"parameter '{key}' must be a boolean")
     return value
-
-
-def _finite(parameters: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
-    for key, value in parameters.items():
-        if type(value) is float and not isfinite(value):
-            raise unrepresentable(f"parameter '{key}' is {value}, which JSON cannot carry")
-    return parameters

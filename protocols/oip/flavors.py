@@ -19,6 +19,7 @@ from interlingua.protocols.oip import mlserver, stream_grpc
 from interlingua.protocols.oip.codec_http import ReaderOf, decode_request
 from interlingua.protocols.oip.grpc_messages import SERVICE
 from interlingua.protocols.oip.http_endpoint import http_fail, json_answer, json_encoder
+from interlingua.protocols.oip.json_members import UNKNOWN_DATATYPE
 from interlingua.protocols.oip.metadata_parameters import add_model_parameters
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
 from interlingua.schemas import (
@@ -50,6 +51,7 @@ class Quirks:
     lists the models. ``unloadable`` is the HTTP status for a load of an unknown model, ``grpc_unloadable``
     the gRPC status if it is not Triton's. ``reader_of`` gives the reader of inputs in JSON; ``codecs``:
     MLServer's codecs apply over gRPC too. ``named_versions``: paths may have versions that are no numbers.
+    ``checks_datatypes``: a datatype that does not exist fails the validation of the body.
     ``stream`` is the endpoint of a gRPC stream with answers of another form. ``services`` are further gRPC
     services with existing methods, and ``contracts`` describe them as ``Binding.contracts`` does.
     """
@@ -64,6 +66,7 @@ class Quirks:
     reader_of: ReaderOf | None = None
     codecs: bool = False
     named_versions: bool = False
+    checks_datatypes: bool = False
     stream: GrpcEndpoint | None = None
     services: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     contracts: tuple[tuple[str, str], ...] = ()
@@ -84,6 +87,7 @@ QUIRKS: Mapping[str, Quirks] = {
         reader_of=mlserver.reader_of,
         codecs=True,
         named_versions=True,
+        checks_datatypes=True,
         stream=mlserver.STREAM_ENDPOINT,
         services={
             "/inference.model_repository.ModelRepositoryService/": (
@@ -138,7 +142,8 @@ def _http_endpoint(endpoint: HttpEndpoint, quirks: Quirks) -> HttpEndpoint:
     def fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: InferenceError) -> HttpAnswer:
         answer = endpoint.fail(request, opened, error)
         operation = opened.action.operation if opened else None
-        if error.code is ErrorCode.MALFORMED and answer.status == 400:
+        unknown = quirks.checks_datatypes and error.details == UNKNOWN_DATATYPE
+        if (error.code is ErrorCode.MALFORMED or unknown) and answer.status == 400:
             document = error_document(error.message, request)
             detail = [{"type": "value_error", "loc": ["body"], "msg": document["error"]}]
             return json_answer(_INVALID, {**document, "detail": detail})

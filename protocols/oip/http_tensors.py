@@ -7,24 +7,31 @@ send after the JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import prod
+from math import isfinite, prod
 from typing import Any, NoReturn
 
 from interlingua.protocols.json_document import LazyArray
 from interlingua.protocols.numeric_json import json_values, pack_values
-from interlingua.protocols.oip.codec import input_tensor, shared_memory_parameters, shared_memory_ref
-from interlingua.protocols.oip.content_type import decode_base64
+from interlingua.protocols.oip.codec import (
+    input_tensor,
+    own_parameters,
+    shared_memory_parameters,
+    shared_memory_ref,
+)
+from interlingua.protocols.oip.content_type import decode_base64, encode_base64
 from interlingua.protocols.oip.json_members import mapping, members, tensor_head
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import (
     Datatype,
     ErrorCode,
+    Parameter,
     SharedMemoryRef,
     Signature,
     Tensor,
     element_count,
     invalid_tensor,
     pack_bytes,
+    unrepresentable,
 )
 
 BINARY_ONLY = frozenset({Datatype.FP16, Datatype.BF16})
@@ -103,10 +110,10 @@ def read_inputs(
         else:
             if datatype in BINARY_ONLY:
                 raise invalid_tensor(not_as_json("receiving", "input", name, datatype))
-            if from_json is None:
-                inputs.append(plain_tensor(name, datatype, shape, data))
-            else:
-                inputs.append(from_json(name, datatype, shape, data, parameters))
+            read = from_json or _from_json
+            inputs.append(read(name, datatype, shape, data, parameters))
+            continue
+        inputs[-1].parameters = own_parameters(parameters)
     if tail.missing:
         raise invalid_tensor(
             f"unexpected additional input data for model '{model}', {-tail.missing} bytes: "
@@ -131,13 +138,15 @@ def read_answers(
                 raise invalid_tensor(
                     f"output '{name}' is {tail.missing} bytes short: {tail.account(entries)}"
                 )
-            yield Tensor.checked(name, datatype, shape, view)
+            tensor = Tensor.checked(name, datatype, shape, view)
         elif data is None and name in placements:
-            yield Tensor(name, datatype, shape, placements[name])
+            tensor = Tensor(name, datatype, shape, placements[name])
         else:
             # MLServer writes a single element without an array
             bare = isinstance(data, (bool, int, float, str))
-            yield decode_base64(plain_tensor(name, datatype, shape, [data] if bare else data), parameters)
+            tensor = plain_tensor(name, datatype, shape, [data] if bare else data)
+        tensor.parameters = own_parameters(parameters)
+        yield decode_base64(tensor)
     if tail.missing:
         raise invalid_tensor(f"{-tail.missing} bytes belong to no output: {tail.account(entries)}")
 
@@ -175,7 +184,7 @@ def write_tensor(tensor: Tensor, buffers: list[Buffer] | None) -> dict[str, Any]
     for data that JSON cannot carry."""
     entry = describe_tensor(tensor)
     if isinstance(tensor.data, SharedMemoryRef):
-        entry["parameters"] = shared_memory_parameters(tensor.data)
+        entry.setdefault("parameters", {}).update(shared_memory_parameters(tensor.data))
     elif buffers is None:
         entry["data"] = json_values(tensor)
     else:
@@ -186,6 +195,7 @@ def write_tensor(tensor: Tensor, buffers: list[Buffer] | None) -> dict[str, Any]
 def write_answer(tensor: Tensor, buffers: list[Buffer] | None, nonfinite: bool) -> dict[str, Any]:
     """The same for an output; ``nonfinite`` as for ``json_values``. Raises INVALID_TENSOR for NaN and
     infinity: the caller requested a form without them."""
+    tensor = encode_base64(tensor)
     entry = describe_tensor(tensor)
     if buffers is None:
         entry["data"] = json_values(tensor, tokens=nonfinite, refusal=ErrorCode.INVALID_TENSOR)
@@ -195,13 +205,22 @@ def write_answer(tensor: Tensor, buffers: list[Buffer] | None, nonfinite: bool) 
 
 
 def _append(entry: dict[str, Any], data: memoryview, buffers: list[Buffer]) -> None:
-    entry["parameters"] = {"binary_data_size": len(data)}
+    entry.setdefault("parameters", {})["binary_data_size"] = len(data)
     buffers.append(data)
 
 
 def describe_tensor(tensor: Tensor) -> dict[str, Any]:
-    """A tensor in JSON, without its data."""
-    return {"name": tensor.name, "datatype": tensor.datatype.value, "shape": tensor.shape}
+    """A tensor in JSON, without its data. Raises UNREPRESENTABLE for a parameter that JSON cannot carry."""
+    entry = {"name": tensor.name, "datatype": tensor.datatype.value, "shape": tensor.shape}
+    return {**entry, "parameters": finite(tensor.parameters)} if tensor.parameters else entry
+
+
+def finite(parameters: Mapping[str, Parameter]) -> dict[str, Parameter]:
+    """A copy of ``parameters``. Raises UNREPRESENTABLE for NaN and infinity."""
+    for key, value in parameters.items():
+        if type(value) is float and not isfinite(value):
+            raise unrepresentable(f"parameter '{key}' is {value}, which JSON cannot carry")
+    return dict(parameters)
 
 
 def not_as_json(verb: str, kind: str, name: str, datatype: Datatype) -> str:
@@ -220,6 +239,14 @@ def plain_tensor(name: str, datatype: Datatype, shape: tuple[int, ...], data: An
     if not isinstance(data, (list, LazyArray)):
         raise invalid_tensor(f"'data' of tensor '{name}' must be an array")
     return Tensor(name, datatype, shape, pack_values(name, datatype, count, data, OF_TYPE))
+
+
+def _from_json(
+    name: str, datatype: Datatype, shape: tuple[int, ...], data: Any, parameters: Mapping[str, Any]
+) -> Tensor:
+    tensor = plain_tensor(name, datatype, shape, data)
+    tensor.parameters = own_parameters(parameters)
+    return tensor
 
 
 def _size(name: str, size: Any) -> int:

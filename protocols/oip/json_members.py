@@ -14,6 +14,9 @@ from interlingua.schemas.datatypes import DATATYPES
 
 _NOTHING: Mapping[str, Any] = {}
 
+UNKNOWN_DATATYPE: Mapping[str, Any] = {"kind": "datatype"}
+"""The details of an error about a datatype that does not exist."""
+
 
 def mapping(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """The object at ``key``, empty where there is none."""
@@ -65,7 +68,8 @@ def tensor_head(
         raise malformed(f"'{parent}[{index}].datatype' must be a string")
     datatype = DATATYPES.get(given)
     if datatype is None:
-        raise invalid_tensor(f"invalid datatype '{given[:32]}' for {parent[:-1]} '{name}'")
+        text = f"invalid datatype '{given[:32]}' for {parent[:-1]} '{name}'"
+        raise invalid_tensor(text, details=UNKNOWN_DATATYPE)
     shape = entry.get("shape")
     if type(shape) is not list:
         raise malformed(f"'{parent}[{index}].shape' must be an array")

@@ -58,13 +58,13 @@ class KnownHeaders:
     def remember(self, key: Key, size: int, message: InferRequest | InferResponse, rest: Any) -> None:
         """Cache the header at ``key``, unless it is unique; ``message`` was read with it and ``size`` bytes
         of data."""
-        if message.id or message.parameters:
+        if message.id or message.parameters or message.wire_form:
             return
         given = message.inputs if isinstance(message, InferRequest) else message.outputs
         tensors = []
         for tensor in given:
             # an empty tensor may be JSON, whose meaning depends on more than the header
-            if isinstance(tensor.data, SharedMemoryRef) or not tensor.nbytes:
+            if isinstance(tensor.data, SharedMemoryRef) or not tensor.nbytes or tensor.parameters:
                 return
             tensors.append((tensor.name, tensor.datatype, tensor.shape, tensor.nbytes))
         # the others are JSON

@@ -2,7 +2,8 @@
 bare answers.
 
 The codecs are those of MLServer 1.7.1: ``base64`` and ``str`` ignore the shape and take all elements; ``np``
-and ``pd`` read null as NaN; ``np`` cuts BYTES over gRPC into elements as long as the last dimension.
+and ``pd`` read null as NaN; ``np`` cuts BYTES over gRPC into elements as long as the last dimension. For a
+model on an upstream, whose server has the codecs, elements stay encoded and keep their content type.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from interlingua.protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
 from interlingua.protocols.json_document import LazyArray
 from interlingua.protocols.oip import stream_grpc
+from interlingua.protocols.oip.codec import own_parameters
 from interlingua.protocols.oip.codec_grpc import REQUEST, Raws, decode_reply, encode_infer
 from interlingua.protocols.oip.content_type import decode_base64
 from interlingua.protocols.oip.grpc_messages import fail
@@ -66,6 +68,7 @@ def _from_json(
     parameters: Mapping[str, Any],
 ) -> Tensor:
     content_type = parameters.get(_CONTENT_TYPE) or whole
+    own = own_parameters(parameters)
     if content_type in _STRINGS and datatype is Datatype.BYTES:
         if type(data) is str:
             data = [data]
@@ -73,16 +76,24 @@ def _from_json(
             data = data.tolist()
         if type(data) is list and all(type(value) is str for value in data):
             shape = _of_as_many(len(data), shape, signature.input_names.get(name))
-        tensor = plain_tensor(name, datatype, shape, data)
+        tensor = replace(plain_tensor(name, datatype, shape, data), parameters=own)
         # as on MLServer, base64 is a content type of inputs alone
-        return decode_base64(tensor, parameters)
-    if content_type in _ARRAYS and datatype in _FLOATS:
-        try:
-            return plain_tensor(name, datatype, shape, data)
-        except InferenceError:
-            # nulls are rare, and looking for them is slower than reading numbers
-            return plain_tensor(name, datatype, shape, _null_as_nan(data))
-    return plain_tensor(name, datatype, shape, data)
+        return tensor if signature.elsewhere else _decoded(tensor)
+    # MLServer reads null in a frame, but fails to answer with one
+    arrays = _ARRAYS - {"pd"} if signature.elsewhere else _ARRAYS
+    try:
+        tensor = plain_tensor(name, datatype, shape, data)
+    except InferenceError:
+        if content_type not in arrays or datatype not in _FLOATS:
+            raise
+        # nulls are rare, and looking for them is slower than reading numbers
+        tensor = plain_tensor(name, datatype, shape, _null_as_nan(data))
+    return replace(tensor, parameters=own)
+
+
+def _decoded(tensor: Tensor) -> Tensor:
+    """``tensor`` for a model here, without the parameters that described it."""
+    return replace(decode_base64(tensor), parameters=None)
 
 
 def _null_as_nan(data: Any) -> Any:
@@ -126,12 +137,12 @@ def as_raw(opened: Opened[GrpcAnswer], signature: Signature) -> Opened[GrpcAnswe
         data = read_contents(owner, datatype, tensor.contents) if filled else next(unused, b"")
         tensor.ClearField("contents")
         if datatype is Datatype.BYTES and _CONTENT_TYPE in tensor.parameters:
-            data = _meant(tensor, owner, data, signature.input_names.get(tensor.name))
+            data = _meant(tensor, owner, data, signature)
         contents.append(memoryview(data))
     return replace(opened, message=(decoded, contents, *rest))
 
 
-def _meant(tensor: Any, owner: str, packed: Any, spec: TensorSpec | None) -> bytes:
+def _meant(tensor: Any, owner: str, packed: Any, signature: Signature) -> bytes:
     """The elements of a BYTES input, packed; sets its shape."""
     content_type = tensor.parameters[_CONTENT_TYPE].string_param
     elements = list(_elements(owner, memoryview(packed)))
@@ -139,9 +150,12 @@ def _meant(tensor: Any, owner: str, packed: Any, spec: TensorSpec | None) -> byt
     if content_type == "np" and shape and shape[-1] > 0 and len(elements) != prod(shape):
         return b"".join(_cut(element, shape[-1]) for element in elements)
     if content_type in _STRINGS:
-        tensor.shape[:] = _of_as_many(len(elements), shape, spec)
+        tensor.shape[:] = _of_as_many(len(elements), shape, signature.input_names.get(tensor.name))
     given = Tensor(tensor.name, Datatype.BYTES, (len(elements),), memoryview(pack_bytes(elements)))
-    return bytes(decode_base64(given, {_CONTENT_TYPE: content_type}).view)
+    if signature.elsewhere:
+        return bytes(given.view)
+    del tensor.parameters[_CONTENT_TYPE]
+    return bytes(_decoded(replace(given, parameters={_CONTENT_TYPE: content_type})).view)
 
 
 def _cut(element: bytes, size: int) -> bytes:

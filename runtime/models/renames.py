@@ -34,10 +34,10 @@ def refuse_hidden(kind: str, requested: Iterable[str], renames: Renames, back: R
 def renamed_signature(signature: Signature, inputs: Renames, outputs: Renames) -> Signature:
     if not inputs and not outputs:
         return signature
-    return Signature(
-        _renamed_specs(signature.inputs, inputs),
-        _renamed_specs(signature.outputs, outputs),
-        signature.max_batch_size,
+    return replace(
+        signature,
+        inputs=_renamed_specs(signature.inputs, inputs),
+        outputs=_renamed_specs(signature.outputs, outputs),
     )
 
 

@@ -11,7 +11,15 @@ from interlingua.runtime.models.renames import (
     renamed_signature,
     reversed_names,
 )
-from interlingua.schemas import InferRequest, InferResponse, RequestedOutput, Signature, Tensor, bad_upstream
+from interlingua.schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    RequestedOutput,
+    Signature,
+    Tensor,
+)
 
 
 class UpstreamNames:
@@ -63,7 +71,7 @@ class UpstreamNames:
         signature: Signature,
     ) -> tuple[Tensor, ...]:
         """The requested outputs, in signature order; some servers answer with all of them in any order.
-        Raises BAD_UPSTREAM naming a missing one."""
+        Raises BAD_UPSTREAM naming a missing one, INVALID_TENSOR if the model is not known to have it."""
         if len(answered) == 1 and (
             requested is None or (len(requested) == 1 and requested[0].name == answered[0].name)
         ):
@@ -73,7 +81,10 @@ class UpstreamNames:
             missing = [output.name for output in requested if output.name not in by_name]
             if missing:
                 refuse_hidden("output", missing, self.outputs, self.outputs_back, self._model)
-                raise bad_upstream(
+                # a server with a model of unknown outputs may ignore one that it does not have
+                declared = missing[0] in signature.output_names
+                raise InferenceError(
+                    ErrorCode.BAD_UPSTREAM if declared else ErrorCode.INVALID_TENSOR,
                     f"upstream '{self._upstream}' answered without output '{missing[0]}' "
                     f"of model '{self._model}'",
                     origin=self._upstream,

@@ -66,6 +66,9 @@ class KnownSignature:
         stated = self.local, self.remote, self.check.leeway, self.decoupled
         return stated == (other.local, other.remote, other.check.leeway, other.decoupled)
 
+    def __post_init__(self) -> None:
+        self.local = replace(self.local, elsewhere=True)
+
 
 @dataclass(slots=True, eq=False)
 class UpstreamSignature:

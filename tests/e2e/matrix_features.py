@@ -144,6 +144,16 @@ def answer_parameters(cell: Cell) -> Outcome:
     return Outcome.CARRIED if got else Outcome.DROPPED
 
 
+def tensor_parameters(cell: Cell) -> Outcome:
+    """The far model echoes its input with its parameters; only the dialect itself can send them."""
+    if not cell.target.capability.tensor_parameters:
+        return Outcome.ABSENT
+    given = {"content_type": "np", "place": 7}
+    (got,) = cell.ask("same_INT32", replace(NUMBERS, parameters=given)).outputs
+    assert got == NUMBERS.renamed("y") and got.parameters in (given, None)
+    return Outcome.CARRIED if got.parameters else Outcome.DROPPED
+
+
 def requested_outputs(cell: Cell) -> Outcome:
     if not cell.caller.capability.requested_outputs:
         return Outcome.ABSENT
@@ -274,6 +284,7 @@ CHECKS: Mapping[str, Callable[[Cell], Outcome]] = {
     "parameters: float": lambda cell: parameters(cell, 0.1),
     "parameters: str": lambda cell: parameters(cell, "\u00e9\u4f60"),
     "parameters with a place of their own": named_parameters,
+    "parameters of a tensor": tensor_parameters,
     "parameters of the answer": answer_parameters,
     "requested outputs": requested_outputs,
     "classification": classification,

@@ -144,6 +144,7 @@ FEATURES: Mapping[str, Feature] = {
     "parameters: float": _parameters(float),
     "parameters: str": _parameters(str),
     "parameters with a place of their own": _named_parameters,
+    "parameters of a tensor": _answered(lambda its: its.tensor_parameters, _dropped()),
     "parameters of the answer": _answered(lambda its: its.answer_parameters, _dropped()),
     "requested outputs": _requested_outputs,
     "classification": _handled(lambda its: its.classification, "classes are ranked from the raw output"),

@@ -11,7 +11,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from interlingua.protocols.oip import DIALECT
-from interlingua.protocols.oip.client import GRPC_MLSERVER_CALLS
+from interlingua.protocols.oip.client import GRPC_MLSERVER_CALLS, HTTP_CALLS, HTTP_JSON_CALLS
 from interlingua.protocols.path_table import PathTable
 from interlingua.protocols.wire import GrpcAnswer, GrpcRequest, HttpRequest
 from interlingua.schemas import (
@@ -27,6 +27,7 @@ from interlingua.schemas import (
     Tensor,
     TensorSpec,
 )
+from interlingua.schemas.datatypes import DATATYPES
 from interlingua.schemas.protobuf import load_messages
 
 MLSERVER = DIALECT.bindings["grpc"].flavors["mlserver"]
@@ -36,18 +37,25 @@ SERVICE = "/inference.GRPCInferenceService/"
 OLD_SERVICE = "/inference.model_repository.ModelRepositoryService/"
 
 
-def signature(datatype: str, rank: int = 1) -> Signature:
+def signature(datatype: str, rank: int = 1, elsewhere: bool = False) -> Signature:
     spec = TensorSpec("I", Datatype(datatype), (-1,) * rank)
-    return Signature((spec,), (spec,))
+    return Signature((spec,), (spec,), elsewhere=elsewhere)
 
 
-def over_http(entry: dict[str, Any], rank: int = 1, parameters: dict[str, Any] | None = None) -> InferRequest:
+def over_http(
+    entry: dict[str, Any],
+    rank: int = 1,
+    parameters: dict[str, Any] | None = None,
+    elsewhere: bool = False,
+) -> InferRequest:
     document = {"inputs": [{"name": "I", **entry}], "parameters": parameters or {}}
     message = HttpRequest("POST", "/v2/models/m/infer", body=json.dumps(document).encode())
     methods, message.params = PATHS.find(message.path)
     opened = methods["POST"].open(message)
     assert opened.action.decode is not None
-    return opened.action.decode(opened, signature(entry["datatype"], rank))[0]
+    return opened.action.decode(
+        opened, signature(entry["datatype"] if entry["datatype"] in DATATYPES else "FP32", rank, elsewhere)
+    )[0]
 
 
 def entry(datatype: str, shape: list[int], data: Any, content_type: str = "") -> dict[str, Any]:
@@ -121,13 +129,16 @@ def message(raws: list[bytes], *inputs: dict[str, Any]) -> service_pb2.ModelInfe
     return told
 
 
-def over_grpc(told: service_pb2.ModelInferRequest, rank: int = 1, rpc: str = "ModelInfer") -> InferRequest:
+def over_grpc(
+    told: service_pb2.ModelInferRequest, rank: int = 1, rpc: str = "ModelInfer", elsewhere: bool = False
+) -> InferRequest:
     endpoint = GRPC[SERVICE + rpc]
     opened = endpoint.open(GrpcRequest(endpoint.method, told.SerializeToString()))
     assert opened.action.decode is not None
-    first = opened.action.decode(opened, signature(told.inputs[0].datatype, rank))[0]
+    model = signature(told.inputs[0].datatype, rank, elsewhere)
+    first = opened.action.decode(opened, model)[0]
     # a request may be decoded once more, for another model
-    again = opened.action.decode(opened, signature(told.inputs[0].datatype, rank))[0]
+    again = opened.action.decode(opened, model)[0]
     assert [bytes(each.view) for each in again.inputs] == [bytes(each.view) for each in first.inputs]
     return first
 
@@ -201,6 +212,62 @@ def test_strings_that_are_cut_short(data: bytes) -> None:
     with pytest.raises(InferenceError, match="input tensor 'I' for model 'm'") as failure:
         over_grpc(told)
     assert failure.value.code is ErrorCode.INVALID_TENSOR
+
+
+# --- to an upstream, whose server has the codecs
+
+
+@pytest.mark.parametrize("over", ["http", "grpc"])
+def test_content_types_are_not_decoded_for_an_upstream(over: str) -> None:
+    if over == "http":
+        request = over_http(entry("BYTES", [1], ["aGVsbG8="], "base64"), elsewhere=True)
+    else:
+        told = {"datatype": "BYTES", "shape": [1], "content_type": "base64"}
+        request = over_grpc(message([packed(b"aGVsbG8=")], told), elsewhere=True)
+    (tensor,) = request.inputs
+    assert tensor.elements() == [b"aGVsbG8="]
+    assert tensor.parameters == {"content_type": "base64"}
+
+
+@pytest.mark.parametrize("where", ["input", "request"])
+def test_null_in_a_frame_for_an_upstream_is_refused(where: str) -> None:
+    """MLServer fails to answer with a null over gRPC."""
+    given = entry("FP32", [2], [1.5, None], "pd" if where == "input" else "")
+    of_all = {"content_type": "pd"} if where == "request" else None
+    with pytest.raises(InferenceError, match=r"'I': element 1 must be a number, got null") as failure:
+        over_http(given, parameters=of_all, elsewhere=True)
+    assert failure.value.code is ErrorCode.INVALID_TENSOR
+
+
+def test_null_in_an_array_for_an_upstream_is_nan() -> None:
+    (tensor,) = over_http(entry("FP32", [2], [1.5, None], "np"), elsewhere=True).inputs
+    assert math.isnan(tensor.numpy()[1])
+
+
+def test_parameters_may_be_lists_and_objects() -> None:
+    """MLServer's models get them; over gRPC MLServer drops them."""
+    nested = {"tags": [1, "two"], "of": {"a": 1}, "none": None}
+    request = over_http(entry("INT32", [1], [1]), parameters={"plain": 3, **nested})
+    assert request.parameters == {"plain": 3}
+    call, _ = HTTP_JSON_CALLS[Operation.INFER].encode(request, None)
+    assert json.loads(b"".join(call.parts))["parameters"] == {"plain": 3, **nested}
+    for calls in (HTTP_CALLS, GRPC_MLSERVER_CALLS):
+        call, _ = calls[Operation.INFER].encode(request, None)
+        assert b"tags" not in (b"".join(call.parts) or bytes(getattr(call, "message", b"")))
+
+
+def test_an_unknown_datatype_fails_the_validation() -> None:
+    with pytest.raises(InferenceError, match="invalid datatype 'FLOAT' for input 'I'") as failure:
+        over_http({"datatype": "FLOAT", "shape": [1], "data": [1]})
+    request = HttpRequest("POST", "/v2/models/m/infer")
+    statuses = {
+        flavor: PathTable(DIALECT.bindings["http"].flavored(flavor).endpoints)
+        .find(request.path)[0]["POST"]
+        .fail(request, None, failure.value)
+        .status
+        for flavor in ("triton", "kserve", "mlserver")
+    }
+    assert statuses == {"triton": 400, "kserve": 400, "mlserver": 422}
 
 
 # --- streams

@@ -166,6 +166,17 @@ async def test_metadata_without_outputs_say_nothing_of_them() -> None:
     assert not await refusal(model(server), tensor("a", 1), outputs=("x",))
 
 
+@pytest.mark.parametrize(("outputs", "code"), [([], "INVALID_TENSOR"), (["x", "y"], "BAD_UPSTREAM")])
+async def test_an_output_that_is_not_answered(outputs: list[str], code: str) -> None:
+    """It is the caller's mistake unless the model is known to have it: MLServer ignores a name it does not
+    know."""
+    server = Server([spec("a", -1)])
+    server.outputs = [spec(name, -1) for name in outputs]
+    with pytest.raises(InferenceError, match="answered without output 'y' of model 'ours'") as caught:
+        await model(server).infer(InferRequest("ours", (tensor("a", 1),), (RequestedOutput("y"),)))
+    assert caught.value.code is ErrorCode[code]
+
+
 async def test_a_shape_without_dimensions_is_unknown() -> None:
     server = Server([spec("a")])
     assert not await refusal(model(server), tensor("a", 3, 4))
