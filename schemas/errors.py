@@ -77,6 +77,9 @@ status for a client that has closed its connection."""
 UNKNOWN_KIND: Mapping[str, Any] = {"kind": "unknown"}
 """The details of a MODEL_FAILED without a more precise status; gRPC's status UNKNOWN."""
 
+MODEL_RAN = "model_ran"
+"""The key in the details of an error that a running model has answered with; its code may be any."""
+
 SHARED_MEMORY_REGION = "shared_memory_region"
 """The key in the details of a NOT_FOUND that concerns a shared-memory region; its value is the name."""
 
@@ -92,7 +95,10 @@ class InferenceError(Exception):
     ``message`` names the tensor, key or option, in bounded length (``bounded_text``). ``origin`` is the model
     or upstream that failed, empty for an error of the request itself. ``details`` are machine-readable (never
     tensor contents). ``begun``: a server may have done some of the work, so the request must not be repeated.
+    ``before`` is the response that the model has sent before it failed, for ``runtime`` alone.
     """
+
+    before: Any = None
 
     def __init__(
         self,

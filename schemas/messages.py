@@ -144,6 +144,10 @@ class Sequence:
     end: bool = False
 
 
+SEQUENCE_FLAGS = ("sequence_start", "sequence_end")
+"""The parameters, with the value True, of a request that has the flags of a sequence without an id."""
+
+
 @dataclass(slots=True)
 class InferRequest:
     """A request to a model.

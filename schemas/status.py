@@ -159,11 +159,13 @@ class VersionStatus:
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
     """A known model. ``config`` is a serialized ``inference.ModelConfig`` with the defaults of the server;
-    v1's fields have the same numbers in its own ModelConfig. Empty for a model that was never loaded."""
+    v1's fields have the same numbers in its own ModelConfig. Empty for a model that was never loaded.
+    ``elsewhere``: it is on an upstream server, and steps of an ensemble name models of that server."""
 
     name: str
     config: bytes = b""
     versions: tuple[VersionStatus, ...] = ()
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from interlingua.schemas import (
     unrepresentable,
 )
 from interlingua.schemas import Sequence as SequencePosition
+from interlingua.schemas.messages import SEQUENCE_FLAGS
 
 DIALECT_NAME = "oip"
 
@@ -45,7 +46,7 @@ CODE_OF_HTTP_STATUS: Mapping[int, ErrorCode] = {
 WHILE_RUNNING = frozenset(
     {ErrorCode.MODEL_FAILED, ErrorCode.INTERNAL, ErrorCode.BAD_UPSTREAM, ErrorCode.DEADLINE_EXCEEDED}
 )
-"""Errors of a running model; all others occur before it runs."""
+"""Errors of a running model; others occur before it runs, unless a model has answered with them."""
 
 
 def reported_code(operation: Operation | None, code: ErrorCode) -> ErrorCode:
@@ -123,9 +124,9 @@ def check_id(identity: str) -> str:
 def split_parameters(given: Mapping[str, Any], *, streams: bool = False) -> RequestFields:
     """Split the parameters of a request into IR fields and the model's own parameters.
 
-    ``timeout`` is in microseconds. A ``sequence_id`` of 0 or "" means no sequence, whatever the flags;
-    ``streams`` allows EMPTY_FINAL_RESPONSE. Raises INVALID_TENSOR for a wrong type, a negative number or a
-    reserved name.
+    ``timeout`` is in microseconds. A ``sequence_id`` of 0 or "" means no sequence; a flag that is set without
+    one is a parameter, for models that read it. ``streams`` allows EMPTY_FINAL_RESPONSE. Raises
+    INVALID_TENSOR for a wrong type, a negative number or a reserved name.
     """
     if not given:
         return NO_FIELDS
@@ -158,8 +159,11 @@ def request_fields(given: Mapping[str, Any]) -> RequestFields:
     """The fields of checked parameters. Raises INVALID_TENSOR for a wrong type or a negative number."""
     # EMPTY_FINAL_RESPONSE is for streams, not for the model
     own = {key: value for key, value in given.items() if key not in _FIELDS and key != EMPTY_FINAL_RESPONSE}
+    sequence = _sequence(given)
+    if sequence is None:
+        own.update({key: True for key in SEQUENCE_FLAGS if given.get(key)})
     return RequestFields(
-        _sequence(given), _unsigned(given, "priority"), _unsigned(given, "timeout"), own or _NO_PARAMETERS
+        sequence, _unsigned(given, "priority"), _unsigned(given, "timeout"), own or _NO_PARAMETERS
     )
 
 
@@ -169,7 +173,7 @@ def join_parameters(request: InferRequest) -> dict[str, Parameter]:
     joined: dict[str, Parameter] = {}
     for key, value in request.parameters.items():
         reserved = key.startswith(_TRITON_PREFIX) and key != EMPTY_FINAL_RESPONSE
-        if reserved or key in _FIELDS:
+        if reserved or (key in _FIELDS and not (key in SEQUENCE_FLAGS and value is True)):
             raise _unrepresentable(f"request parameter '{key}'")
         if isinstance(value, bytes):
             raise not_text(key, "dialect 'oip'")

@@ -35,7 +35,7 @@ from interlingua.schemas import (
     Signature,
     bad_upstream,
 )
-from interlingua.schemas.errors import RESTRICTED_HEADER
+from interlingua.schemas.errors import MODEL_RAN, RESTRICTED_HEADER
 from interlingua.schemas.oip import MESSAGES
 
 METHOD = f"{SERVICE}ModelStreamInfer"
@@ -84,10 +84,7 @@ def decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferReque
 
 def _encode(form: Form, response: InferResponse) -> GrpcAnswer | None:
     if response.error is not None:
-        if form.errors_as_status:
-            return fail(GrpcRequest(METHOD, b""), None, response.error)
-        answer = _about(response.model, form.version, form.each.id, response.final)
-        return _error(response.error, answer)
+        return _reported(response.error, response.model, form, response.final)
     if response.final and not response.outputs:
         if not form.empty_final:
             return None
@@ -109,11 +106,18 @@ def _fail(request: GrpcRequest, opened: Opened[GrpcAnswer] | None, error: Infere
     if opened is None or RESTRICTED_HEADER in error.details:
         return fail(request, opened, error)
     message, _, errors_as_status, *_ = opened.message
-    if error.code not in WHILE_RUNNING:
-        return _error(error, _RESPONSE(id=message.id))
-    if errors_as_status:
-        return fail(request, opened, error)
-    return _error(error, _about(opened.model, opened.version, message.id, final=True))
+    form = Form(OipGrpcReplyForm(message.id), opened.version, False, errors_as_status)
+    return _reported(error, opened.model, form, final=True)
+
+
+def _reported(error: InferenceError, model: str, form: Form, final: bool) -> GrpcAnswer:
+    """The message for ``error``, which names ``model`` if that was running; then its status instead, if the
+    caller requested that."""
+    if error.code not in WHILE_RUNNING and MODEL_RAN not in error.details:
+        return _error(error, _RESPONSE(id=form.each.id))
+    if form.errors_as_status:
+        return fail(GrpcRequest(METHOD, b""), None, error)
+    return _error(error, _about(model, form.version, form.each.id, final))
 
 
 def _about(model: str, version: str, identity: str, final: bool) -> Any:

@@ -192,6 +192,9 @@ def _write_model(target: Any, model: ModelStatus) -> None:
     config.DiscardUnknownFields()
     # a route may lead to another model, and an unreadable configuration is empty
     config.name = model.name
+    if model.elsewhere and config.HasField("ensemble_scheduling"):
+        # clients would look for the models of its steps in this status
+        del config.ensemble_scheduling.step[:]
     for tensor in (*config.input, *config.output):
         if not tensor.dims and not tensor.HasField("reshape"):
             # version 1 has no scalars: they are one element with a reshape

@@ -177,13 +177,23 @@ class LocalModel(Target):
         return InferResponse(self.name, answer.outputs, ran, request.id, answer.parameters)
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse, None]:
-        """The responses of a decoupled model, or the one of :meth:`infer`. A response with an error is not
-        the end, unless it is raised. Raises as :meth:`infer` does."""
+        """The responses of a decoupled model, or the one of :meth:`infer`, also if the model has sent it and
+        then failed. A response with an error is not the end, unless it is raised. Raises as :meth:`infer`
+        does."""
         version = self.version(request.version)
         if version.learns:
             await version.learn()
         if not version.decoupled:
-            yield await self.infer(request)
+            try:
+                yield await self.infer(request)
+            except InferenceError as error:
+                sent, error.before = error.before, None
+                if sent is not None:
+                    ran = request.version if request.version in self.version_names else version.number
+                    yield InferResponse(
+                        self.name, sent.outputs, ran, request.id, sent.parameters, final=False
+                    )
+                raise
             return
         size = batch_size(request, version.signature)
         statistics = None if request.context.copied else version.statistics
@@ -240,7 +250,7 @@ class LocalModel(Target):
 
     async def metadata(self, version: str = "") -> ModelMetadata:
         signature = self.version(version).signature
-        versions = (*self.loaded, *((version,) if version in self.version_names else ()))
+        versions = tuple(self.loaded)
         return ModelMetadata(
             self.name, signature, versions, self._platform, self._description, self._parameters
         )

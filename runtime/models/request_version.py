@@ -98,6 +98,7 @@ class RequestVersion(Version):
                 answer = await next_answer(answers, self._model, request.context)
                 final = answer.final
                 if answer.error is not None:
+                    answer.error.before = found
                     raise answer.error
                 if found is None or answer.outputs:
                     found = answer

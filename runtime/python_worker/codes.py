@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from interlingua.runtime.python_worker.triton_python_backend_utils import TritonError
 from interlingua.schemas import ErrorCode, InferenceError
-from interlingua.schemas.errors import UNKNOWN_KIND
+from interlingua.schemas.errors import MODEL_RAN, UNKNOWN_KIND
 
 _CODES = {
     TritonError.NOT_FOUND: ErrorCode.NOT_FOUND,
@@ -27,7 +27,7 @@ _REPORTED = {code: number for number, code in _CODES.items()} | {
 
 
 def error_of(code: int, message: str) -> InferenceError:
-    details = UNKNOWN_KIND if code == TritonError.UNKNOWN else None
+    details = {MODEL_RAN: True, **(UNKNOWN_KIND if code == TritonError.UNKNOWN else {})}
     return InferenceError(_CODES.get(code, ErrorCode.MODEL_FAILED), message, retryable=False, details=details)
 
 

@@ -43,6 +43,7 @@ from interlingua.schemas import (
     unavailable,
 )
 from interlingua.schemas.datatypes import DATATYPES
+from interlingua.schemas.messages import SEQUENCE_FLAGS
 
 _SLOTS = 512
 _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
@@ -392,14 +393,17 @@ def _part(tensor: Tensor) -> packing.NamedPart:
 def _request(slot: int, job: Job) -> list[Any]:
     """The message of ``job``, whose tensors follow those of the jobs before it."""
     request = job.request
-    sequence = request.sequence
+    sequence, parameters = request.sequence, request.parameters
+    start, end = (sequence.start, sequence.end) if sequence else map(parameters.__contains__, SEQUENCE_FLAGS)
+    if not parameters.keys().isdisjoint(SEQUENCE_FLAGS):
+        parameters = {key: value for key, value in parameters.items() if key not in SEQUENCE_FLAGS}
     return [
         slot,
         request.id,
         sequence.id if sequence else 0,
-        sequence.start + 2 * sequence.end if sequence else 0,
+        start + 2 * end,
         request.timeout_us,
-        json.dumps(dict(request.parameters)) if request.parameters else "{}",
+        json.dumps(dict(parameters)) if parameters else "{}",
         job.outputs,
         request.answers == "many",
         len(job.inputs),

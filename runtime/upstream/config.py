@@ -41,15 +41,12 @@ def shown_config(
     config: Any, name: str, inputs: Renames, outputs: Renames, signature: Signature, attributes: Attributes
 ) -> bytes:
     """``config``, an ``inference.ModelConfig``, serialized for clients that use ``name``, with the served
-    ``signature`` and the ``attributes``. ``inputs`` and ``outputs`` map the upstream's names to the clients'.
-    Without the steps of an ensemble: they name models of the upstream, which clients would look for among
-    ours."""
+    ``signature`` and the ``attributes``. ``inputs`` and ``outputs`` map the upstream's names to the
+    clients'."""
     config.name = name
     for tensors, names in ((config.input, inputs), (config.output, outputs)):
         for tensor in tensors:
             tensor.name = names.get(tensor.name, tensor.name)
-    if config.HasField("ensemble_scheduling"):
-        del config.ensemble_scheduling.step[:]
     write_signature(config, signature)
     attributes.write(config)
     return serialized(config)

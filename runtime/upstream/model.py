@@ -298,7 +298,7 @@ class UpstreamModel(Target):
             return all_in(last, ModelState.UNAVAILABLE, UNLOADED)
         metadata = await self.metadata()
         versions = await self._reports.versions(metadata)
-        self._last = ModelStatus(self.name, await self._reports.config(metadata), versions)
+        self._last = ModelStatus(self.name, await self._reports.config(metadata), versions, elsewhere=True)
         return self._last
 
     async def version_status(self, version: str) -> VersionStatus | None:

@@ -1,4 +1,4 @@
-"""What version 1 clients are told of an ensemble behind an upstream."""
+"""What clients get of the configuration of an ensemble behind an upstream."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from tritonclient import grpc as triton_grpc
+from tritonclient import http as triton_http
 
 from tests.e2e.daemon import Daemon
 from tests.e2e.test_ensembles import ROWS, write_models
@@ -43,7 +45,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
         )
         stack.callback(bridge.kill)
         here = stack.enter_context(clients_of(there))
-        yield {**stack.enter_context(clients_of(bridge)), "here": here["http"]}
+        yield {**stack.enter_context(clients_of(bridge)), "here": here["http"], "bridge": bridge}
         assert bridge.stop() == there.stop() == 0
 
 
@@ -62,6 +64,19 @@ def test_its_steps_are_not_reported_since_their_models_are_not_here(
     assert all(step.model_name in told for step in config.ensemble_scheduling.step)
     assert not config.ensemble_scheduling.step
     assert told[name].version_status[1].infer_stats[2].success.count >= 1
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+@pytest.mark.parametrize("module", [triton_http, triton_grpc])
+def test_its_configuration_over_oip_keeps_its_steps(
+    clients: dict[str, Any], module: Any, upstream: str
+) -> None:
+    address = clients["bridge"].addresses[module is triton_grpc]
+    with module.InferenceServerClient(address) as client:
+        options = {"as_json": True} if module is triton_grpc else {}
+        config = client.get_model_config(f"chain.{upstream}", **options)
+    steps = config.get("config", config)["ensemble_scheduling"]["step"]
+    assert sorted(step["model_name"] for step in steps) == ["double", "negate"]
 
 
 def test_where_its_models_are_the_steps_have_their_statistics(clients: dict[str, Any]) -> None:

@@ -192,7 +192,8 @@ async def _model_ready(request: OperationRequest) -> Readiness:
 
 async def _model_metadata(request: OperationRequest) -> ModelMetadata:
     metadata = await request.served.metadata(request.version)
-    return replace(metadata, name=request.model, server=request.service.metadata)
+    versions = (request.version,) if request.version else metadata.versions
+    return replace(metadata, name=request.model, versions=versions, server=request.service.metadata)
 
 
 async def _status(request: OperationRequest) -> ServerStatus:

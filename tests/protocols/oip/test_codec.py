@@ -60,6 +60,17 @@ def test_a_sequence_without_an_id_is_none(nothing: object) -> None:
     assert split_parameters({"sequence_id": nothing, "sequence_start": True}).sequence is None
 
 
+def test_the_flags_of_a_sequence_without_an_id_go_on() -> None:
+    """Triton's models read them, unless they have sequences, which require an id."""
+    given = {"sequence_start": True, "sequence_end": True}
+    fields = split_parameters({"sequence_id": 0, **given})
+    assert (fields.sequence, fields.parameters) == (None, given)
+    assert join_parameters(InferRequest("m", (), parameters=fields.parameters)) == given
+    assert not split_parameters({"sequence_start": False}).parameters
+    with pytest.raises(InferenceError, match="request parameter 'sequence_start' is a reserved name"):
+        join_parameters(InferRequest("m", (), parameters={"sequence_start": "yes"}))
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

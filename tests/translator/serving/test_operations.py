@@ -30,6 +30,7 @@ from interlingua.schemas import (
     InferRequest,
     ListenerAddress,
     Metrics,
+    ModelMetadata,
     ModelState,
     Operation,
     Readiness,
@@ -39,6 +40,7 @@ from interlingua.schemas import (
     ServerStatus,
     SharedMemoryRef,
     SharedMemoryRegion,
+    Signature,
     Tensor,
 )
 from interlingua.schemas.oip import MESSAGES
@@ -207,6 +209,20 @@ async def test_models_are_controlled(service: Service) -> None:
 async def test_metadata_has_the_name_that_the_caller_knows(service: Service) -> None:
     for asked, said in (("m", "m"), ("alias_of_it", "alias_of_it"), ("", "m")):
         assert (await ask(service, Operation.MODEL_METADATA, model=asked)).name == said
+
+
+async def test_metadata_of_one_version_have_that_version_alone() -> None:
+    class Two(Target):
+        name = "two"
+
+        async def metadata(self, version: str = "") -> ModelMetadata:
+            return ModelMetadata("two", Signature((), ()), ("1", "2"))
+
+    models: Any = {"two": Two()}
+    asked = Service(Router(ModelCatalog(models, {})), ServerMetadata("s", "1"))
+    for version, said in (("", ("1", "2")), ("1", ("1",))):
+        found = await ask(asked, Operation.MODEL_METADATA, model="two", version=version)
+        assert found.versions == said
 
 
 @pytest.mark.parametrize(("code", "shown"), [(ErrorCode.NOT_FOUND, True), (ErrorCode.BAD_UPSTREAM, False)])
