@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from mlserver import MLModel
-from mlserver.codecs import NumpyCodec
+from mlserver.codecs import Base64Codec, NumpyCodec
 from mlserver.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
 
 
@@ -63,6 +63,15 @@ class Parameters(Identity):
         text = json.dumps({"parameters": kept, "request_id": payload.id})
         told = ResponseOutput(name="PARAMS", shape=[1], datatype="BYTES", data=[text.encode()])
         return self.answer(payload, [told])
+
+
+class Encoded(Identity):
+    """Bytes as base64, which the answer says."""
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        return self.answer(
+            payload, [Base64Codec.encode_output("OUT", [b"\0\xff", b"plain"], use_bytes=False)]
+        )
 
 
 class Decoded(Identity):

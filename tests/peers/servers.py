@@ -87,6 +87,7 @@ def _models_of_mlserver() -> dict[str, tuple[str, dict[str, object]]]:
         "slow": ("Slow", sides("INT32", [-1, -1])),
         "raises": ("Raises", sides("INT32", [-1])),
         "params": ("Parameters", {}),
+        "encoded": ("Encoded", {}),
         **{name: ("Decoded", {}) for name in ("words", "columns", "wholes", "pieces")},
         "reals": ("Decoded", {"inputs": [{**_reals(), "parameters": {"content_type": "np"}}]}),
     }

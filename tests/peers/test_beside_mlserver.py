@@ -343,6 +343,86 @@ def test_parameters_of_metadata_come_through(mlserver: Server, tmp_path: Path, t
     assert b"owner\x12\x04\x1a\x02us" in message
 
 
+@pytest.fixture(scope="module")
+def bridge(mlserver: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The HTTP address of a daemon before MLServer: ``words.http`` is ``words`` there, over HTTP."""
+    models = {
+        f"{name}.{over}": {"upstream": over, "remote_model": name}
+        for name in ("simple", "encoded", "words", "params", "reals")
+        for over in ("http", "grpc")
+    }
+    config = {
+        "listeners": [
+            {
+                "listen": "127.0.0.1:0",
+                "transport": "http",
+                "dialects": ["oip"],
+                "flavors": {"oip": "mlserver"},
+            }
+        ],
+        "models": models,
+        "upstreams": {
+            over: {"dialect": "oip", "transport": over, "urls": [getattr(mlserver, over)]}
+            for over in ("http", "grpc")
+        },
+    }
+    daemon = Daemon.start(tmp_path_factory.mktemp("bridge"), config)
+    try:
+        yield daemon.addresses[0]
+    finally:
+        daemon.kill()
+
+
+@pytest.mark.parametrize("over", ["http", "grpc"])
+@pytest.mark.parametrize(
+    ("model", "asked"),
+    [
+        (
+            "simple",
+            {
+                "inputs": [
+                    {"name": f"INPUT{n}", "datatype": "INT32", "shape": [1, 16], "data": [n] * 16}
+                    for n in (1, 0)
+                ]
+            },
+        ),
+        ("encoded", document("INT32", [1], [1])),
+        ("words", document("BYTES", [2], ["aGVsbG8=", "!!"], "base64")),
+        ("words", document("BYTES", [1], ["aGVsbG8="], "str")),
+        ("words", document("BYTES", [11], "hello world", "str")),
+        ("words", document("BYTES", [1], ["aGVsbG8="])),
+        ("params", {**document("INT32", [1], [1]), "id": "x", "parameters": {"tags": [1, "two"], "n": 1}}),
+        ("reals", document("FLOAT", [1], [1])),
+    ],
+)
+def test_callers_get_what_mlserver_answers(
+    bridge: str, mlserver: Server, model: str, asked: dict[str, Any], over: str
+) -> None:
+    """With the parameters of the outputs, by which its clients choose a codec."""
+    body = json.dumps(asked).encode()
+    theirs, ours = (
+        http(server, f"/v2/models/{name}/infer", body)
+        for server, name in ((mlserver, model), (Server(bridge, ""), f"{model}.{over}"))
+    )
+    assert ours[0] == theirs[0]
+    assert (ours[1] or {}).get("outputs") == (theirs[1] or {}).get("outputs")
+
+
+@pytest.mark.parametrize("over", ["http", "grpc"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        document("FP32", [2], [1.5, None], of_all="pd"),
+        {**document("FP32", [1], [1.5]), "outputs": [{"name": "NOPE"}]},
+    ],
+)
+def test_what_mlserver_cannot_answer_is_the_callers_mistake(
+    bridge: str, asked: dict[str, Any], over: str
+) -> None:
+    body = json.dumps(asked).encode()
+    assert http(Server(bridge, ""), f"/v2/models/reals.{over}/infer", body)[0] == 400
+
+
 def test_kserve_answers_json_without_an_id(kserve: Server) -> None:
     """The server of these tests gives every answer an id, without which KServe's own types refuse it."""
     given = {"name": "I", "datatype": "INT32", "shape": [1], "data": [7]}
