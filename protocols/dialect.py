@@ -217,7 +217,9 @@ class HttpEndpoint:
     ``page`` is for browsers: an endpoint of another dialect for the same method and path answers clients that
     do not accept HTML. With a ``prefix``, ``open`` needs nothing of the body. With ``repeatable``
     neither, and ``decode`` reads all requests of equal headers with one ``Opened``, which it does not change.
-    With ``inline``, ``open`` changes nothing, and is cheap enough to be repeated.
+    With ``inline``, ``open`` changes nothing, and is cheap enough to be repeated. ``operations`` are those of
+    its requests: a caller who may request none of them is refused before the body is read. It is empty where
+    ``fail`` needs the message.
     """
 
     method: str
@@ -229,6 +231,7 @@ class HttpEndpoint:
     prefix: Prefix | None = None
     repeatable: bool = False
     inline: bool = False
+    operations: tuple[Operation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +241,7 @@ class GrpcEndpoint:
     With ``streaming`` the call is a bidirectional stream of messages, each opened and answered like a unary
     call. Single answers keep the order of the messages; several answers to one message go out as they arrive.
     An answer of ``fail`` with code 0 is one more message; any other code ends the stream. With ``pinned`` all
-    messages of one call go to one server of an upstream. ``inline`` as in :class:`HttpEndpoint`.
+    messages of one call go to one server of an upstream. The rest is as in :class:`HttpEndpoint`.
     """
 
     method: str
@@ -247,18 +250,20 @@ class GrpcEndpoint:
     streaming: bool = False
     pinned: bool = False
     inline: bool = False
+    operations: tuple[Operation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BrpcEndpoint:
     """A method of a bRPC service, such as ``grps.protos.v1.GrpsBrpcService`` / ``Predict``. Clients may omit
-    the package of the service. ``inline`` as in :class:`HttpEndpoint`."""
+    the package of the service. The rest is as in :class:`HttpEndpoint`."""
 
     service: str
     method: str
     open: Callable[[BrpcRequest], Opened[BrpcAnswer]]
     fail: Callable[[BrpcRequest, Opened[BrpcAnswer] | None, InferenceError], BrpcAnswer]
     inline: bool = False
+    operations: tuple[Operation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +273,7 @@ class FramedEndpoint:
 
     open: Callable[[FramedRequest], Opened[FramedAnswer]]
     fail: Callable[[FramedRequest, Opened[FramedAnswer] | None, InferenceError], FramedAnswer]
+    operations: tuple[Operation, ...] = ()
 
 
 # compared by identity: calls that have the same one share a reply

@@ -282,6 +282,15 @@ class GrpcHandler(Protocol):
         """Whether ``method`` exists here and how it is called; the transport answers UNIMPLEMENTED
         where it does not."""
 
+    def restricts(self, method: str) -> bool:
+        """Whether :meth:`refusal` may refuse a unary call of ``method``."""
+        return False
+
+    def refusal(self, request: GrpcRequest) -> GrpcAnswer | None:
+        """The answer to a unary call that its metadata refuse, before its message is read; None for any
+        other."""
+        return None
+
     async def serve(self, request: GrpcRequest) -> GrpcAnswer:
         """Answer one unary call."""
 
@@ -341,6 +350,11 @@ class BrpcHandler(Protocol):
     def offers(self, service: str, method: str) -> bool:
         """Whether there is such a method; the transport answers 1001 or 1002 where there is not."""
 
+    def refusal(self, request: BrpcRequest) -> BrpcAnswer | None:
+        """The answer to a call that its head refuses, before its message is decompressed or read; None for
+        any other."""
+        return None
+
     async def serve(self, request: BrpcRequest) -> BrpcAnswer:
         """Answer one call."""
 
@@ -392,6 +406,10 @@ class FramedReply:
 
 class FramedHandler(Protocol):
     """Answers what a framed listener receives. None of its methods raises."""
+
+    def refusal(self, request: FramedRequest) -> FramedAnswer | None:
+        """The answer to a message that is refused unread; None for any other."""
+        return None
 
     async def serve(self, request: FramedRequest) -> FramedAnswer:
         """Answer one message. Those of one connection are at work together; the transport puts their answers

@@ -154,17 +154,28 @@ _CONTROL = {
     "is_ready": Action(Operation.READY, _encode_state),
 }
 
+_OF_MESSAGES = (Operation.MODEL_METADATA, Operation.INFER)
+_OF_GET = (Operation.MODEL_METADATA,)
+
 HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
-    HttpEndpoint("POST", "/graphpipe/{model}", _open_message, fail, inline=True),
-    HttpEndpoint("GET", "/graphpipe/{model}", _open_get, fail),
-    HttpEndpoint("POST", "/graphpipe/{model}/{version}", _open_message, fail, inline=True),
-    HttpEndpoint("GET", "/graphpipe/{model}/{version}", _open_get, fail),
-    HttpEndpoint("*", "/control/{word}", _open_control, fail),
+    *(
+        endpoint
+        for path in ("/graphpipe/{model}", "/graphpipe/{model}/{version}")
+        for endpoint in (
+            HttpEndpoint("POST", path, _open_message, fail, inline=True, operations=_OF_MESSAGES),
+            HttpEndpoint("GET", path, _open_get, fail, operations=_OF_GET),
+        )
+    ),
+    HttpEndpoint("*", "/control/{word}", _open_control, fail, operations=(Operation.LIVE, Operation.READY)),
     # to the original servers every method but GET carries a message
-    HttpEndpoint("GET", "/", _open_get, fail),
-    HttpEndpoint("*", "/", _open_message, fail),
-    HttpEndpoint("GET", "*", _open_get, fail),
-    HttpEndpoint("*", "*", _open_message, fail),
+    *(
+        endpoint
+        for path in ("/", "*")
+        for endpoint in (
+            HttpEndpoint("GET", path, _open_get, fail, operations=_OF_GET),
+            HttpEndpoint("*", path, _open_message, fail, operations=_OF_MESSAGES),
+        )
+    ),
 )
 """Endpoints with the path ``*`` are for listeners that speak GraphPipe alone."""
 
@@ -174,4 +185,4 @@ IN_BAND_ENDPOINTS = tuple(
 )
 """The same, with the errors of messages in band."""
 
-FRAMED_ENDPOINT = FramedEndpoint(_open_frame, fail_in_frame)
+FRAMED_ENDPOINT = FramedEndpoint(_open_frame, fail_in_frame, _OF_MESSAGES)

@@ -34,72 +34,82 @@ def http_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[HttpEndpoin
         *(
             endpoint
             for path, methods in ((_PREDICT, ("POST",)), *own_path)
-            for endpoint in _endpoints(flavor, path, methods, predict.open, predict.fail, inline=True)
+            for endpoint in _endpoints(flavor, path, methods, predict.open, predict.fail, Operation.INFER)
         ),
         *(
             endpoint
-            for path, (methods, open_request) in _requests(flavor, options).items()
-            for endpoint in _endpoints(flavor, f"{_ROOT}/{path}", methods, open_request, fail)
+            for path, (methods, operation, open_request) in _requests(flavor, options).items()
+            for endpoint in _endpoints(flavor, f"{_ROOT}/{path}", methods, open_request, fail, operation)
         ),
         # these have the same methods in both flavors
         *(
             # of these only the root may be another dialect's too
-            HttpEndpoint(method, path, open_request, fail, page=(method, path) == ("GET", "/"))
-            for path, open_request in _pages(flavor).items()
+            HttpEndpoint(
+                method, path, open_request, fail, page=(method, path) == ("GET", "/"), operations=(operation,)
+            )
+            for path, (operation, open_request) in _pages(flavor).items()
             for method in ("GET", "HEAD")
         ),
     )
 
 
 def _endpoints(
-    flavor: Flavor, path: str, methods: tuple[str, ...], open_request: Open, fail: Any, inline: bool = False
+    flavor: Flavor, path: str, methods: tuple[str, ...], open_request: Open, fail: Any, operation: Operation
 ) -> tuple[HttpEndpoint, ...]:
-    if flavor.any_method:
-        return tuple(
-            HttpEndpoint("*", each, open_request, fail, inline=inline) for each in (path, f"{path}/")
-        )
+    inline = operation is Operation.INFER
     methods = (*methods, "HEAD") if "GET" in methods else methods
-    return tuple(HttpEndpoint(method, path, open_request, fail, inline=inline) for method in methods)
+    places = [("*", path), ("*", f"{path}/")] if flavor.any_method else [(each, path) for each in methods]
+    return tuple(
+        HttpEndpoint(method, each, open_request, fail, inline=inline, operations=(operation,))
+        for method, each in places
+    )
 
 
-def _requests(flavor: Flavor, options: PredictOptions) -> dict[str, tuple[tuple[str, ...], Open]]:
-    """Everything except inference, by path: the methods, and what opens a request. Bodies of probes are
-    ignored."""
+def _requests(flavor: Flavor, options: PredictOptions) -> dict[str, tuple[tuple[str, ...], Operation, Open]]:
+    """Everything except inference, by path: the methods, the operation, and what opens a request. Bodies of
+    probes are ignored."""
     both = ("GET", "POST")
 
     def action(operation: Operation, report: Callable[[Any], GrpsMessage]) -> Action[HttpAnswer]:
         return Action(operation, lambda opened, result: json_answer(flavor, report(result)))
 
-    def opener(operation: Operation, report: Callable[[Any], GrpsMessage]) -> Open:
+    def offer(
+        operation: Operation, report: Callable[[Any], GrpsMessage]
+    ) -> tuple[tuple[str, ...], Operation, Open]:
         ready = action(operation, report)
-        return lambda request: Opened(ready)
+        return both, operation, lambda request: Opened(ready)
 
     model = action(Operation.DEPLOYMENT, partial(outcome.model_metadata, flavor))
     return {
-        "health/online": (both, opener(Operation.SET_ONLINE, lambda result: outcome.DONE)),
-        "health/offline": (both, opener(Operation.SET_OFFLINE, lambda result: outcome.DONE)),
-        "health/live": (both, opener(Operation.LIVE, outcome.probed)),
-        "health/ready": (both, opener(Operation.READY, outcome.probed)),
-        "metadata/server": (
-            both,
-            opener(Operation.DEPLOYMENT, partial(outcome.server_metadata, flavor, options)),
+        "health/online": offer(Operation.SET_ONLINE, lambda result: outcome.DONE),
+        "health/offline": offer(Operation.SET_OFFLINE, lambda result: outcome.DONE),
+        "health/live": offer(Operation.LIVE, outcome.probed),
+        "health/ready": offer(Operation.READY, outcome.probed),
+        "metadata/server": offer(Operation.DEPLOYMENT, partial(outcome.server_metadata, flavor, options)),
+        "metadata/model": (
+            ("POST",),
+            model.operation,
+            lambda request: Opened(model, _model_name(flavor, request)),
         ),
-        "metadata/model": (("POST",), lambda request: Opened(model, _model_name(flavor, request))),
     }
 
 
-def _pages(flavor: Flavor) -> dict[str, Open]:
-    """The pages of browsers, by path."""
+def _pages(flavor: Flavor) -> dict[str, tuple[Operation, Open]]:
+    """The operation and what opens a request of the pages of browsers, by path."""
     shown: Action[HttpAnswer] = Action(Operation.METRICS, _encode_page)
     drawn: Action[HttpAnswer] = Action(Operation.METRICS, partial(_encode_series, flavor))
     script: Action[HttpAnswer] = Action(Operation.LIVE, _encode_script)
+    scripts = (Operation.LIVE, lambda request: Opened(script))
     return {
-        "/": lambda request: Opened(shown),
-        f"{_ROOT}/monitor/metrics": lambda request: Opened(shown),
-        f"{_ROOT}/monitor/series": lambda request: Opened(drawn, message=query_of(request).get("name", "")),
+        "/": (Operation.METRICS, lambda request: Opened(shown)),
+        f"{_ROOT}/monitor/metrics": (Operation.METRICS, lambda request: Opened(shown)),
+        f"{_ROOT}/monitor/series": (
+            Operation.METRICS,
+            lambda request: Opened(drawn, message=query_of(request).get("name", "")),
+        ),
         # the page needs one script, the original two
-        f"{_ROOT}/js/jquery_min": lambda request: Opened(script),
-        f"{_ROOT}/js/flot_min": lambda request: Opened(script),
+        f"{_ROOT}/js/jquery_min": scripts,
+        f"{_ROOT}/js/flot_min": scripts,
     }
 
 

@@ -55,28 +55,29 @@ Write = Callable[[GrpsMessage], Any]
 
 
 Open = Callable[[Call], Opened[Any]]
+Opener = tuple[Operation, Open]
 
 
-def methods(flavor: Flavor, options: PredictOptions) -> Mapping[str, Open]:
-    """What opens a call, by method."""
+def methods(flavor: Flavor, options: PredictOptions) -> Mapping[str, Opener]:
+    """The operation and what opens a call, by method."""
 
-    def plain(operation: Operation, report: Callable[[Any], GrpsMessage]) -> Open:
+    def plain(operation: Operation, report: Callable[[Any], GrpsMessage]) -> Opener:
         def encode(opened: Opened[Any], result: Any) -> Any:
             call: Call = opened.message
             return call.write(report(result))
 
         action: Action[Any] = Action(operation, encode)
-        return lambda call: Opened(action, message=call)
+        return operation, lambda call: Opened(action, message=call)
 
     return {
-        PREDICT: _inference(flavor, Operation.INFER),
-        STREAMING: _inference(flavor, Operation.INFER_STREAM),
+        PREDICT: (Operation.INFER, _inference(flavor, Operation.INFER)),
+        STREAMING: (Operation.INFER_STREAM, _inference(flavor, Operation.INFER_STREAM)),
         "Online": plain(Operation.SET_ONLINE, lambda result: outcome.DONE),
         "Offline": plain(Operation.SET_OFFLINE, lambda result: outcome.DONE),
         "CheckLiveness": plain(Operation.LIVE, outcome.probed),
         "CheckReadiness": plain(Operation.READY, outcome.probed),
         "ServerMetadata": plain(Operation.DEPLOYMENT, partial(outcome.server_metadata, flavor, options)),
-        "ModelMetadata": _model_metadata(flavor),
+        "ModelMetadata": (Operation.DEPLOYMENT, _model_metadata(flavor)),
     }
 
 
@@ -97,7 +98,7 @@ def brpc_grpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[GrpcEn
 
 
 def _over_grpc(
-    flavor: Flavor, service: str, offered: Mapping[str, Open], no_message: int
+    flavor: Flavor, service: str, offered: Mapping[str, Opener], no_message: int
 ) -> tuple[GrpcEndpoint, ...]:
     """``offered`` as methods of ``service``; ``no_message`` is the status for bytes that are not a
     message."""
@@ -119,8 +120,9 @@ def _over_grpc(
             fail,
             streaming=method == STREAMING,
             inline=method == PREDICT,
+            operations=(operation,),
         )
-        for method, open_call in offered.items()
+        for method, (operation, open_call) in offered.items()
     )
 
 
@@ -136,12 +138,19 @@ def brpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[BrpcEndpoin
         return _brpc_answer(_failure(flavor, opened, error))
 
     return tuple(
-        BrpcEndpoint(BRPC_SERVICE, method, opener(open_call), fail, inline=method == PREDICT)
-        for method, open_call in _without_stream(flavor, options).items()
+        BrpcEndpoint(
+            BRPC_SERVICE,
+            method,
+            opener(open_call),
+            fail,
+            inline=method == PREDICT,
+            operations=(operation,),
+        )
+        for method, (operation, open_call) in _without_stream(flavor, options).items()
     )
 
 
-def _without_stream(flavor: Flavor, options: PredictOptions) -> Mapping[str, Open]:
+def _without_stream(flavor: Flavor, options: PredictOptions) -> Mapping[str, Opener]:
     offered = methods(flavor, options)
     return {method: offered[method] for method in offered if method != STREAMING}
 
@@ -163,14 +172,22 @@ def stub_endpoints(
         return _http_answer(written, request, _failure(flavor, opened, error))
 
     predict = Predict(flavor, options)
-    offered: list[tuple[str, Callable[[HttpRequest], Opened[HttpAnswer]], Any]] = [
-        (method, opener(open_call), fail) for method, open_call in _without_stream(flavor, options).items()
+    offered: list[tuple[str, Callable[[HttpRequest], Opened[HttpAnswer]], Any, Operation]] = [
+        (method, opener(open_call), fail, operation)
+        for method, (operation, open_call) in _without_stream(flavor, options).items()
     ]
-    offered.append((_BY_HTTP, predict.open, predict.fail))
+    offered.append((_BY_HTTP, predict.open, predict.fail, Operation.INFER))
     return tuple(
-        HttpEndpoint("*", f"/{service}/{method}", open_request, failing, inline=method in _INFERENCE)
+        HttpEndpoint(
+            "*",
+            f"/{service}/{method}",
+            open_request,
+            failing,
+            inline=method in _INFERENCE,
+            operations=(operation,),
+        )
         for service in BRPC_NAMES
-        for method, open_request, failing in offered
+        for method, open_request, failing, operation in offered
     )
 
 

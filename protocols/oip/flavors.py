@@ -192,7 +192,11 @@ _LISTING: Action[HttpAnswer] = Action(
     Operation.REPOSITORY_INDEX, json_encoder(lambda models: {"models": [model.name for model in models]})
 )
 _MODELS = HttpEndpoint(
-    "GET", "/v2/models", lambda request: Opened(_LISTING, argument=IndexQuery(ready=True)), http_fail
+    "GET",
+    "/v2/models",
+    lambda request: Opened(_LISTING, argument=IndexQuery(ready=True)),
+    http_fail,
+    operations=(Operation.REPOSITORY_INDEX,),
 )
 
 

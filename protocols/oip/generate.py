@@ -226,9 +226,16 @@ def generate_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
     generate = of_model(Action(Operation.INFER_STREAM, encode_whole, _decode))
     generate_stream = of_model(Action(Operation.INFER_STREAM, encode_event, _decode))
     return tuple(
-        HttpEndpoint("POST", f"/v2/models/{{model}}{version}/{method}", open_request, fail, timed=True)
+        HttpEndpoint(
+            "POST",
+            f"/v2/models/{{model}}{version}/{method}",
+            open_request,
+            fail,
+            timed=True,
+            operations=(operation,),
+        )
         for version in ("", "/versions/{version}")
-        for method, open_request, fail in (
+        for method, (operation, open_request), fail in (
             ("generate", generate, http_fail),
             ("generate_stream", generate_stream, _fail_stream),
         )

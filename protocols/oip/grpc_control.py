@@ -136,8 +136,10 @@ def _opener(rpc: str, operation: Operation, read: _Read, answer: Callable[[Any],
     return lambda given: read(action, parse_bounded(request, given.message))
 
 
-CONTROL_OPENERS: Mapping[str, Open] = {SERVICE + row[0]: _opener(*row) for row in _ROWS}
-"""What opens a request, by method."""
+CONTROL_OPENERS: tuple[tuple[str, Operation, Open], ...] = tuple(
+    (SERVICE + row[0], row[1], _opener(*row)) for row in _ROWS
+)
+"""Methods, with their operation and what opens a request."""
 
 
 # --- as a client

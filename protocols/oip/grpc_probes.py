@@ -165,22 +165,31 @@ def _health_fields(state: Readiness) -> Mapping[str, Any]:
     return {"status": "SERVING" if state.ready else "NOT_SERVING"}
 
 
-OPENERS: Mapping[str, Open] = {
-    **{
-        probe.method: _opener(probe.operation, probe.request, probe.response, probe.fields)
+OPENERS: tuple[tuple[str, Operation, Open], ...] = (
+    *(
+        (
+            probe.method,
+            probe.operation,
+            _opener(probe.operation, probe.request, probe.response, probe.fields),
+        )
         for probe in _PROBES
         if probe.fields is not None
-    },
+    ),
     # like Triton: the server's readiness, whatever service is named
-    HEALTH_CHECK: _opener(Operation.READY, _HEALTH_REQUEST, _HEALTH_RESPONSE, _health_fields),
-}
-"""What opens a request, by method."""
+    (
+        HEALTH_CHECK,
+        Operation.READY,
+        _opener(Operation.READY, _HEALTH_REQUEST, _HEALTH_RESPONSE, _health_fields),
+    ),
+)
+"""Methods, with their operation and what opens a request."""
 
 HEALTH_WATCH_ENDPOINT = GrpcEndpoint(
     HEALTH_WATCH,
     _opener(Operation.READY, _HEALTH_REQUEST, _HEALTH_RESPONSE, _health_fields, watched=True),
     fail,
     streaming=True,
+    operations=(Operation.READY,),
 )
 
 

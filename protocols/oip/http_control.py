@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from interlingua.protocols.dialect import Action, Opened
 from interlingua.protocols.oip.codec_http import JSON_HEADERS
-from interlingua.protocols.oip.http_endpoint import Open, json_answer, json_encoder, model_of, of_model
+from interlingua.protocols.oip.http_endpoint import Opener, json_answer, json_encoder, model_of, of_model
 from interlingua.protocols.oip.json_members import mapping, text
 from interlingua.protocols.oip.metadata_json import parse_object
 from interlingua.protocols.oip.model_control import read_load_body, read_unload_body
@@ -75,15 +75,15 @@ _encode_log = json_encoder(lambda settings: settings)
 # --- requests
 
 
-def _opener(operation: Operation, argument: Callable[[HttpRequest], Any], encode: Any = _done) -> Open:
-    """What opens a request for ``operation``, about the model of its path if there is one."""
+def _opener(operation: Operation, argument: Callable[[HttpRequest], Any], encode: Any = _done) -> Opener:
+    """The opener of requests for ``operation``, about the model of its path if there is one."""
     action: Action[HttpAnswer] = Action(operation, encode)
 
     def open_request(request: HttpRequest) -> Opening:
         model = model_of(request) if "model" in request.params else ""
         return Opened(action, model, argument=argument(request))
 
-    return open_request
+    return operation, open_request
 
 
 def _document(request: HttpRequest) -> Mapping[str, Any]:
@@ -165,12 +165,12 @@ def _unsigned(document: Mapping[str, Any], key: str) -> int:
 
 # --- the table
 
-_OF_MODELS: dict[str, Open] = {
+_OF_MODELS: dict[str, Opener] = {
     "config": of_model(Action(Operation.MODEL_CONFIG, _encode_config)),
     "stats": of_model(Action(Operation.STATISTICS, _encode_statistics)),
 }
 
-_REGIONS: dict[str, tuple[Open, Open, Open]] = {
+_REGIONS: dict[str, tuple[Opener, Opener, Opener]] = {
     "system": (
         _opener(Operation.SHARED_MEMORY_REGISTER, _registered),
         _opener(Operation.SHARED_MEMORY_UNREGISTER, _region),
@@ -182,14 +182,14 @@ _REGIONS: dict[str, tuple[Open, Open, Open]] = {
         _opener(Operation.CUDA_SHARED_MEMORY_STATUS, _region, _encode_regions),
     ),
 }
-"""For each kind of shared memory, what opens a request to register, to unregister, and for the status."""
+"""For each kind of shared memory, the opener of requests to register, to unregister, and for the status."""
 
 _TRACES = _opener(
     Operation.TRACE_SETTINGS, lambda request: read_trace_document(_document(request)), _encode_traces
 )
 _LOG = _opener(Operation.LOG_SETTINGS, lambda request: read_log_document(_document(request)), _encode_log)
 
-CONTROL_ENDPOINTS: tuple[tuple[str, str, Open], ...] = (
+CONTROL_ENDPOINTS: tuple[tuple[str, str, Opener], ...] = (
     *(
         ("GET", f"/v2/models/{{model}}{version}/{name}", open_request)
         for name, open_request in _OF_MODELS.items()
@@ -226,4 +226,4 @@ CONTROL_ENDPOINTS: tuple[tuple[str, str, Open], ...] = (
         )
     ),
 )
-"""Method, path, and what opens the request."""
+"""Method, path, and opener."""

@@ -16,6 +16,8 @@ from interlingua.schemas import ErrorCode, InferenceError, Operation, invalid_te
 from interlingua.schemas.errors import HTTP_STATUS
 
 Open = Callable[[HttpRequest], Opened[HttpAnswer]]
+Opener = tuple[Operation, Open]
+"""An operation, and what opens its requests."""
 
 _LAST_VERSION = 2**63 - 1
 
@@ -74,17 +76,13 @@ def http_fail(request: HttpRequest, opened: Opened[HttpAnswer] | None, error: In
     return http_error(error, operation, request)
 
 
-def of_server(action: Action[HttpAnswer]) -> Open:
-    """What opens a request about the server."""
-
-    def open_request(request: HttpRequest) -> Opened[HttpAnswer]:
-        return Opened(action)
-
-    return open_request
+def of_server(action: Action[HttpAnswer]) -> Opener:
+    """The opener of requests about the server."""
+    return action.operation, lambda request: Opened(action)
 
 
-def of_model(action: Action[HttpAnswer]) -> Open:
-    """What opens a request about the model, and the version if any, of its path."""
+def of_model(action: Action[HttpAnswer]) -> Opener:
+    """The opener of requests about the model, and the version if any, of the path."""
 
     def open_request(request: HttpRequest) -> Opened[HttpAnswer]:
         name, version = request.params["model"], request.params.get("version", "")
@@ -92,4 +90,4 @@ def of_model(action: Action[HttpAnswer]) -> Open:
             name = model_of(request)
         return Opened(action, name, version and version_of(request), request)
 
-    return open_request
+    return action.operation, open_request

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from interlingua.protocols.dialect import Action, GrpcEndpoint, Opened, UpstreamCall
+from interlingua.protocols.dialect import Action, Opened, UpstreamCall
 from interlingua.protocols.json_document import LazyArray
 from interlingua.protocols.oip import stream_grpc
 from interlingua.protocols.oip.codec import own_parameters
@@ -203,7 +203,7 @@ def _open_stream(request: GrpcRequest) -> Opened[GrpcAnswer]:
     return replace(stream_grpc.open_stream_infer(request), action=_STREAM)
 
 
-STREAM_ENDPOINT = GrpcEndpoint(stream_grpc.METHOD, _open_stream, fail, streaming=True)
+STREAM_ENDPOINT = replace(stream_grpc.STREAM_ENDPOINT, open=_open_stream, fail=fail)
 
 
 def _decode_bare(placements: Mapping[str, SharedMemoryRef], answer: GrpcAnswer) -> tuple[InferResponse]:

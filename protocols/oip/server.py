@@ -75,11 +75,11 @@ _MODEL_METADATA = of_model(Action(Operation.MODEL_METADATA, json_encoder(write_m
 def http_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
     """The HTTP endpoints; ``nonfinite`` allows the tokens of NaN and infinity, which strict JSON lacks."""
     encode_infer = partial(_encode_infer, nonfinite=nonfinite)
-    infer = of_model(Action(Operation.INFER, encode_infer, _decode_infer, passthrough=PASSTHROUGH))
+    operation, infer = of_model(Action(Operation.INFER, encode_infer, _decode_infer, passthrough=PASSTHROUGH))
     return (
         *(
-            HttpEndpoint(method, path, open_request, http_fail, timed=True)
-            for method, path, open_request in (
+            HttpEndpoint(method, path, open_request, http_fail, timed=True, operations=(each,))
+            for method, path, (each, open_request) in (
                 ("GET", "/v2", _METADATA),
                 ("GET", "/v2/health/live", _LIVE),
                 ("GET", "/v2/health/ready", _READY),
@@ -92,7 +92,14 @@ def http_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
         ),
         *(
             HttpEndpoint(
-                "POST", f"/v2/models/{path}/infer", infer, http_fail, True, prefix=prefix, repeatable=True
+                "POST",
+                f"/v2/models/{path}/infer",
+                infer,
+                http_fail,
+                timed=True,
+                prefix=prefix,
+                repeatable=True,
+                operations=(operation,),
             )
             for path in ("{model}", "{model}/versions/{version}")
         ),
@@ -102,8 +109,12 @@ def http_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
 
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
     *(
-        GrpcEndpoint(method, open_message, fail, inline=True)
-        for method, open_message in {METHOD: open_infer, **OPENERS, **CONTROL_OPENERS}.items()
+        GrpcEndpoint(method, open_message, fail, inline=True, operations=(operation,))
+        for method, operation, open_message in (
+            (METHOD, Operation.INFER, open_infer),
+            *OPENERS,
+            *CONTROL_OPENERS,
+        )
     ),
     STREAM_ENDPOINT,
     HEALTH_WATCH_ENDPOINT,

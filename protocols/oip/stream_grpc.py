@@ -141,7 +141,9 @@ _UNKNOWN_MODEL = "Request for unknown model"
 
 INFER: Action[GrpcAnswer] = Action(Operation.INFER_STREAM, _encode, decode)
 
-STREAM_ENDPOINT = GrpcEndpoint(METHOD, open_stream_infer, _fail, streaming=True)
+STREAM_ENDPOINT = GrpcEndpoint(
+    METHOD, open_stream_infer, _fail, streaming=True, operations=(Operation.INFER_STREAM,)
+)
 
 
 # --- as a client

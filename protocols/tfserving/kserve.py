@@ -122,10 +122,19 @@ def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
     return json_answer(404, {"detail": "Not Found"})
 
 
-HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
-    HttpEndpoint("GET", "/", lambda request: Opened(_LIVE), _fail),
-    HttpEndpoint("GET", "/v1/models", lambda request: Opened(_LIST, argument=IndexQuery(ready=True)), _fail),
-    HttpEndpoint("GET", "/v1/models/{model}", of_model(_READY), _fail),
-    HttpEndpoint("POST", "/v1/models/{model}:predict", of_model(_PREDICT), _fail, repeatable=True),
-    HttpEndpoint("POST", "/v1/models/{model}:explain", _open_explain, _fail),
+def _open_list(request: HttpRequest) -> Opened[HttpAnswer]:
+    return Opened(_LIST, argument=IndexQuery(ready=True))
+
+
+HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = tuple(
+    HttpEndpoint(
+        method, path, open_request, _fail, repeatable=path.endswith(":predict"), operations=(operation,)
+    )
+    for method, path, open_request, operation in (
+        ("GET", "/", lambda request: Opened(_LIVE), Operation.LIVE),
+        ("GET", "/v1/models", _open_list, Operation.REPOSITORY_INDEX),
+        ("GET", "/v1/models/{model}", of_model(_READY), Operation.MODEL_READY),
+        ("POST", "/v1/models/{model}:predict", of_model(_PREDICT), Operation.INFER),
+        ("POST", "/v1/models/{model}:explain", _open_explain, Operation.INFER),
+    )
 )

@@ -137,9 +137,16 @@ _OF_A_MODEL: tuple[tuple[str, str, Any], ...] = (
 )
 
 HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
-    HttpEndpoint("GET", "/v1/models", lambda request: Opened(_READY), fail),
+    HttpEndpoint("GET", "/v1/models", lambda request: Opened(_READY), fail, operations=(_READY.operation,)),
     *(
-        HttpEndpoint(method, model + suffix, of_model(action), fail, repeatable=action is _PASSED)
+        HttpEndpoint(
+            method,
+            model + suffix,
+            of_model(action),
+            fail,
+            repeatable=action is _PASSED,
+            operations=(action.operation,),
+        )
         for method, suffix, action in _OF_A_MODEL
         for model in _MODELS
     ),

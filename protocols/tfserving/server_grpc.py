@@ -66,12 +66,23 @@ def _open_status(request: GrpcRequest) -> Opened[GrpcAnswer]:
 
 
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
-    GrpcEndpoint(METHOD, open_predict, fail, inline=True),
+    GrpcEndpoint(METHOD, open_predict, fail, inline=True, operations=(Operation.INFER,)),
     *(
-        GrpcEndpoint(f"{PREDICTION_SERVICE}{rpc}", partial(open_examples, rpc), fail)
+        GrpcEndpoint(
+            f"{PREDICTION_SERVICE}{rpc}", partial(open_examples, rpc), fail, operations=(Operation.INFER,)
+        )
         for rpc in ("Classify", "Regress", "MultiInference")
     ),
-    GrpcEndpoint(f"{PREDICTION_SERVICE}GetModelMetadata", _open_metadata, fail),
-    GrpcEndpoint(f"{MODEL_SERVICE}GetModelStatus", _open_status, fail),
-    GrpcEndpoint(f"{MODEL_SERVICE}HandleReloadConfigRequest", open_reload, fail_reload),
+    GrpcEndpoint(
+        f"{PREDICTION_SERVICE}GetModelMetadata", _open_metadata, fail, operations=(Operation.MODEL_METADATA,)
+    ),
+    GrpcEndpoint(
+        f"{MODEL_SERVICE}GetModelStatus", _open_status, fail, operations=(Operation.READY, Operation.STATUS)
+    ),
+    GrpcEndpoint(
+        f"{MODEL_SERVICE}HandleReloadConfigRequest",
+        open_reload,
+        fail_reload,
+        operations=(Operation.MODELS_RELOAD,),
+    ),
 )

@@ -203,22 +203,40 @@ _PLAIN: tuple[tuple[str, Operation, Any, tuple[str, ...]], ...] = (
 )
 
 HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
-    HttpEndpoint("POST", "/api/infer/{model}", _open_infer, _fail_infer, prefix=prefix, repeatable=True),
-    HttpEndpoint(
-        "POST", "/api/infer/{model}/{version}", _open_infer, _fail_infer, prefix=prefix, repeatable=True
+    *(
+        HttpEndpoint(
+            "POST",
+            f"/api/infer/{path}",
+            _open_infer,
+            _fail_infer,
+            prefix=prefix,
+            repeatable=True,
+            operations=(Operation.INFER,),
+        )
+        for path in ("{model}", "{model}/{version}")
     ),
     *(
-        HttpEndpoint(method, f"/api/{path}", partial(_open, Action(operation, encode)), fail)
+        HttpEndpoint(
+            method,
+            f"/api/{path}",
+            partial(_open, Action(operation, encode)),
+            fail,
+            operations=(operation,),
+        )
         for method, operation, encode, paths in _PLAIN
         for path in paths
     ),
     *(
-        HttpEndpoint(method, f"/api/{path}", open_request, fail)
-        for method, path, open_request in (
-            ("POST", "sharedmemorycontrol/register/{name}//{key}/{offset}/{size}", _open_register),
-            ("POST", "sharedmemorycontrol/cudaregister/{name}/{size}/{device}", _open_register_cuda),
-            ("POST", "sharedmemorycontrol/unregister/{name}", _open_unregister),
-            ("POST", "sharedmemorycontrol/unregisterall", _open_unregister),
+        HttpEndpoint("POST", f"/api/sharedmemorycontrol/{path}", open_request, fail, operations=(operation,))
+        for path, open_request, operation in (
+            ("register/{name}//{key}/{offset}/{size}", _open_register, Operation.SHARED_MEMORY_REGISTER),
+            (
+                "cudaregister/{name}/{size}/{device}",
+                _open_register_cuda,
+                Operation.CUDA_SHARED_MEMORY_REGISTER,
+            ),
+            ("unregister/{name}", _open_unregister, Operation.SHARED_MEMORY_UNREGISTER),
+            ("unregisterall", _open_unregister, Operation.SHARED_MEMORY_UNREGISTER),
         )
     ),
 )

@@ -135,21 +135,24 @@ def _request_id(opened: Opened[GrpcAnswer] | None) -> Mapping[str, Any]:
     return {"meta_data": {"id": opened.message[0].id if opened else 0}}
 
 
-_OPENERS: Mapping[str, Open] = {
-    "Status": _open_status,
-    "Health": _open_health,
-    "ModelControl": _open_model_control,
-    "Repository": _open_repository,
-    "SharedMemoryControl": _open_shared_memory,
+_OPENERS: Mapping[str, tuple[Open, tuple[Operation, ...]]] = {
+    "Status": (_open_status, (Operation.STATUS,)),
+    "Health": (_open_health, (Operation.LIVE, Operation.READY)),
+    "ModelControl": (_open_model_control, (Operation.MODEL_UNLOAD, Operation.MODEL_LOAD)),
+    "Repository": (_open_repository, (Operation.REPOSITORY_INDEX,)),
+    "SharedMemoryControl": (_open_shared_memory, tuple(_SHARED_MEMORY)),
 }
 
 _fail_infer = _failing(_message("Infer", "Response"), _request_id)
 
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
-    GrpcEndpoint(f"{SERVICE}Infer", open_infer, _fail_infer, inline=True),
+    GrpcEndpoint(f"{SERVICE}Infer", open_infer, _fail_infer, inline=True, operations=(Operation.INFER,)),
+    # a refusal has the id of the message
     GrpcEndpoint(f"{SERVICE}StreamInfer", open_infer, _fail_infer, streaming=True, pinned=True),
     *(
-        GrpcEndpoint(f"{SERVICE}{rpc}", open_message, _failing(_message(rpc, "Response")))
-        for rpc, open_message in _OPENERS.items()
+        GrpcEndpoint(
+            f"{SERVICE}{rpc}", open_message, _failing(_message(rpc, "Response")), operations=operations
+        )
+        for rpc, (open_message, operations) in _OPENERS.items()
     ),
 )

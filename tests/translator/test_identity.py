@@ -341,15 +341,83 @@ REFUSED_HEADS = {
 }
 
 
+REFUSED_CREDENTIALS = {
+    "authorization: bearer wrong\r\n": b"it is unknown",
+    "": b"class 'inference' need credentials",
+    "x-api-key: other\r\n": b"does not permit operations of class 'inference' to this caller",
+}
+TRAINERS = {"allow": {name: ["user:trainer"] for name in ("inference", "metadata")}}
+
+
 def test_a_body_with_a_refused_credential_is_not_read(world: World) -> None:
+    """Nor one of a client without any, or of one that may not infer, if the head tells the class."""
+
     async def test() -> None:
-        async with served(world, [plain(kind) for kind in REFUSED_HEADS]) as (_, addresses):
+        async with served(world, [plain(kind, **TRAINERS) for kind in REFUSED_HEADS]) as (_, addresses):
             for address, (path, status, form) in zip(addresses, REFUSED_HEADS.values(), strict=True):
-                head = f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 9999999\r\n"
-                said = await sent(address, f"{head}authorization: bearer wrong\r\n\r\n".encode())
-                assert status in said.partition(b"\r\n")[0], said
-                assert form.lower() in said.lower(), said
-                assert b"it is unknown" in said
+                for line, words in REFUSED_CREDENTIALS.items():
+                    head = f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 9999999\r\n"
+                    said = await sent(address, f"{head}{line}\r\n".encode())
+                    forbidden = b"403 Forbidden" if b"401" in status and b"permit" in words else status
+                    assert forbidden in said.partition(b"\r\n")[0], said
+                    assert forbidden != status or form.lower() in said.lower(), said
+                    assert words in said.replace(b"\\", b"")
+
+    run(test())
+
+
+REFUSED_CALLS = {
+    ("oip", "grpc", "grpc"): "/inference.GRPCInferenceService/ModelInfer",
+    ("oip", "grpc", "any"): "/inference.GRPCInferenceService/ModelStreamInfer",
+    ("trtis", "grpc", "grpc"): "/nvidia.inferenceserver.GRPCService/Infer",
+    ("grps", "grpc", "grpc"): "/grps.protos.v1.GrpsService/PredictStreaming",
+    ("grps", "grpc", "brpc"): "/grps.protos.v1.GrpsBrpcService/Predict",
+    ("tfserving", "grpc", "grpc"): "/tensorflow.serving.PredictionService/Predict",
+}
+
+
+def test_a_grpc_message_with_a_refused_credential_is_not_awaited(world: World) -> None:
+    async def test() -> None:
+        async with served(world, [plain(kind, **TRAINERS) for kind in REFUSED_CALLS]) as (_, addresses):
+            for address, method in zip(addresses, REFUSED_CALLS.values(), strict=True):
+                for line, words in REFUSED_CREDENTIALS.items():
+                    name, _, value = line.strip().partition(": ")
+                    fields = [
+                        (":method", "POST"),
+                        (":scheme", "http"),
+                        (":path", method),
+                        (":authority", "a"),
+                    ]
+                    fields += [("content-type", "application/grpc"), ("te", "trailers")]
+                    fields += [(name, value)] if name else []
+                    reader, writer = await asyncio.open_connection(address.host, address.port)
+                    client = RawH2(reader, writer)
+                    await client.send(START, frame(HEADERS, END_HEADERS, 1, block(fields)))
+                    async with asyncio.timeout(20):
+                        answer = await client.answer()
+                    writer.close()
+                    said = f"{answer.head} {answer.trailers} {answer.body!r}".replace("\\", "")
+                    assert words.decode() in said, (method, said)
+
+    run(test())
+
+
+def test_a_brpc_message_with_a_refused_credential_is_not_decompressed(world: World) -> None:
+    garbage = request_frame("Predict", b"garbage" * 100_000, compress_type=2)
+
+    async def test() -> None:
+        async with served(world, [plain(("grps", "brpc", "brpc"), **TRAINERS)]) as (_, [address]):
+            said = await sent(address, garbage)
+            assert b"class 'inference' need credentials" in said, said
+
+    run(test())
+
+
+def test_a_message_without_a_head_is_refused_unread(world: World) -> None:
+    async def test() -> None:
+        async with served(world, [plain(("graphpipe", "tcp", "tcp"), **TRAINERS)]) as (_, [address]):
+            said = await sent(address, struct.pack("<I", 7) + b"garbage")
+            assert b"class 'inference' need credentials" in said, said
 
     run(test())
 

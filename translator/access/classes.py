@@ -17,6 +17,11 @@ PRIVILEGED: frozenset[OperationClass] = frozenset({"control", "shared_memory", "
 """The classes that change the server or reach beyond the request: only local callers may request them by
 default, no web page of another site ever, and the audit log records them."""
 
+WITH_MODEL = frozenset(
+    {Operation.MODEL_LOAD, Operation.MODEL_UNLOAD, Operation.MODELS_RELOAD, Operation.TRACE_SETTINGS}
+)
+"""The privileged operations whose records name a model."""
+
 CLASS_OF: Mapping[Operation, OperationClass] = {
     Operation.INFER: "inference",
     Operation.INFER_STREAM: "inference",

@@ -178,7 +178,7 @@ def _context(trial: Trial, headers: Mapping[str, str]) -> Context:
 async def _served(handler: Any, request: Any) -> Any:
     """The whole answer of ``handler``."""
     if not isinstance(request, HttpRequest):
-        return await handler.serve(request)
+        return handler.refusal(request) or await handler.serve(request)
     request.headers = request.context.headers
     answer: HttpAnswer = handler.head(request) or await handler.serve(request)
     if answer.rest is not None:

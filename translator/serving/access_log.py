@@ -228,10 +228,18 @@ class EndpointLog:
     status: Callable[[Any], object]
     dialect_status: Callable[[InferenceError, Operation | None], object] | None = None
 
-    def refused(self, request: Any, answer: Any, error: InferenceError, received: int, sent: int) -> None:
-        """Record a request that ends before it is opened."""
-        outcome, size = self.outcome(answer, error, None), Size(received, sent)
-        self.log.add(self.place, self.label.format(request), request.context, outcome, size)
+    def refused(
+        self,
+        request: Any,
+        answer: Any,
+        error: InferenceError,
+        received: int,
+        sent: int,
+        about: tuple[Operation | None, str, str] = (None, "", ""),
+    ) -> None:
+        """Record a request that ends before it is opened; ``about`` is as in ``AccessLog.add``."""
+        outcome, size = self.outcome(answer, error, about[0]), Size(received, sent)
+        self.log.add(self.place, self.label.format(request), request.context, outcome, size, about)
 
     def outcome(
         self, answer: Any, error: InferenceError | None, operation: Operation | None

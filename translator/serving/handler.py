@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 from interlingua.protocols.brpc_status import BrpcStatus
-from interlingua.protocols.dialect import Binding, BrpcEndpoint, FramedEndpoint
+from interlingua.protocols.dialect import Binding, BrpcEndpoint, Endpoint, FramedEndpoint
 from interlingua.protocols.transport.framed.splitter import SIZE_BYTES
 from interlingua.protocols.wire import REQUEST_ID, BrpcAnswer, FramedRequest
 from interlingua.schemas import InferenceError, Operation
 from interlingua.schemas.offload import OffloadRequired
+from interlingua.translator.access.audit import recorded
+from interlingua.translator.access.classes import CLASS_OF, PRIVILEGED, WITH_MODEL
 from interlingua.translator.serving.access_log import EndpointLog
 from interlingua.translator.serving.answer_headers import server_timing, with_request_id
 from interlingua.translator.serving.fast_path import HandlerFastPath, fast_path
@@ -57,7 +60,7 @@ class TransportPipeline:
     ``_headers`` are parts of it, and ``_label`` is the format of its name in logs. An answer has a
     ``_status``; ``_frame`` of its bytes are not its message; ``_too_large`` is the transport's own refusal of
     one above ``max_response_bytes``. Where a request ``_has_body``, that may be arriving, and have a content
-    coding. With ``_authenticates_early`` its client is authenticated before that.
+    coding. With ``_names_model`` its head names the model, if anything does.
     """
 
     _key: ClassVar[attrgetter[Any]]
@@ -67,7 +70,7 @@ class TransportPipeline:
     _transport: ClassVar[str]
     _status: ClassVar[Any] = attrgetter("code")
     _has_body: ClassVar[bool] = False
-    _authenticates_early: ClassVar[bool] = False
+    _names_model: ClassVar[bool] = False
     _frame: ClassVar[int] = 0
     _too_large: ClassVar[Any] = None
 
@@ -109,6 +112,54 @@ class TransportPipeline:
         """Whether answers of ``endpoint`` have ``Server-Timing``."""
         return False
 
+    def refusal(self, request: Any) -> Any:
+        """The answer to a request that its head refuses, before its message is read: its credentials are not
+        valid, or its caller may request no operation of its endpoint. None for any other."""
+        endpoint, binding, *_ = self._endpoints[self._key(request)]
+        processor, operation = self._processor, None
+        try:
+            if processor.authenticates:
+                processor.authorization.authenticate(request.context)
+            if self._restricts(endpoint):
+                operation = endpoint.operations[-1]
+                self._admit(request, endpoint, binding)
+        except InferenceError as error:
+            return self.refuse(request, error, operation)
+        return None
+
+    def _restricts(self, endpoint: Endpoint) -> bool:
+        """Whether no operation of ``endpoint`` is for everyone. The record of a refused one may have to wait
+        for the message."""
+        operations, unrestricted = endpoint.operations, self._processor.authorization.unrestricted
+        for each in operations:
+            if CLASS_OF[each] in unrestricted:
+                return False
+        return bool(operations) and (self._names_model or operations[-1] not in WITH_MODEL)
+
+    def _model(self, request: Any) -> str:
+        """The model that the head of ``request`` names."""
+        return ""
+
+    def _admit(self, request: Any, endpoint: Endpoint, binding: Binding) -> None:
+        """Raises the refusal of a caller who may request no operation of ``endpoint``, and records it."""
+        processor, context = self._processor, request.context
+        *others, operation = endpoint.operations
+        for other in others:
+            with suppress(InferenceError):
+                processor.admit(CLASS_OF[other], context)
+                return
+        requested = CLASS_OF[operation]
+        try:
+            processor.admit(requested, context)
+        except InferenceError:
+            if requested not in PRIVILEGED:
+                raise
+            authorization, model = processor.authorization, self._model(request)
+            place = processor.listener, binding.dialect, authorization.refusals
+            with recorded(requested, operation.value, model, *place) as entry:
+                entry.caller = authorization.caller(context)
+                raise
+
     async def serve(self, request: Any) -> Any:
         processor, context = self._processor, request.context
         endpoint, binding, metrics, timed, access = self._endpoints[self._key(request)]
@@ -117,8 +168,6 @@ class TransportPipeline:
         if arriving is not None:
             nbytes += arriving.rest.length
         with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, access) as in_flight:
-            if processor.authenticates and not self._authenticates_early:
-                processor.authorization.authenticate(context)
             try:
                 opened = endpoint.open(request)
             except OffloadRequired as required:
@@ -173,16 +222,20 @@ class TransportPipeline:
         counted = metrics, access, self._limit, timed
         return inline_path(self._processor, endpoint, request, self._headers(request), counted)
 
-    def refuse(self, request: Any, error: InferenceError) -> Any:
-        """The transport's own refusal (a message too large, say) in the dialect's form."""
+    def refuse(self, request: Any, error: InferenceError, operation: Operation | None = None) -> Any:
+        """The refusal of an ``operation``, or of any by the transport (a message too large, say), in the
+        dialect's form."""
         endpoint, _, metrics, _, access = self._endpoints[self._key(request)]
-        served = bool(request.context.request_number)
+        served, context = bool(request.context.request_number), request.context
         if not served:
-            self._processor.service.number(request.context)
-            metrics.refuse(error.code)
+            self._processor.service.number(context)
+            metrics.refuse(error.code, operation)
+            if context.identity is not None:
+                self._processor.clients.count(context.identity, error.code)
         answer = endpoint.fail(request, None, error)
         if not served:  # otherwise the record is made as it ends
-            access.refused(request, answer, error, len(self._body(request)), answer_size(answer))
+            about = operation, self._model(request), ""
+            access.refused(request, answer, error, len(self._body(request)), answer_size(answer), about)
         return with_request_id(answer, self._headers(request))
 
     async def _whole(self, items: Items, collects: bool, metrics: RequestMetrics) -> Any:

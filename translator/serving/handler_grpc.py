@@ -89,13 +89,18 @@ class GrpcPipeline(TransportPipeline):
             return "stream"
         return None if found is None else "unary"
 
+    def restricts(self, method: str) -> bool:
+        """See ``GrpcHandler``."""
+        return self._processor.authenticates or self._restricts(self._endpoints[method][0])
+
     async def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
         """Answer every message of a stream, while later ones are already at work."""
-        if call.method in REFLECTION_METHODS:
-            refusal = self._refused_reflection(call)
-            if refusal is not None:
-                yield refusal
-                return
+        reflects = call.method in REFLECTION_METHODS
+        refusal = self._refused_reflection(call) if reflects else self.refusal(call)
+        if refusal is not None:
+            yield refusal
+            return
+        if reflects:
             async for message in messages:
                 yield self._reflection.answer(message)
             return

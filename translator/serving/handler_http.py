@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from operator import attrgetter
 from typing import Any
+from urllib.parse import unquote
 
 from interlingua.protocols.accept import wants_html
 from interlingua.protocols.dialect import Binding, HttpEndpoint
 from interlingua.protocols.path_table import PathTable
 from interlingua.protocols.wire import Buffer, HttpAnswer, HttpRequest, parts_of
-from interlingua.schemas import ErrorCode, InferenceError
+from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.translator.serving.answer_headers import with_request_id
 from interlingua.translator.serving.handler import Handling, Items, TransportPipeline
 from interlingua.translator.serving.in_flight import answer_size
@@ -26,7 +27,8 @@ class HttpPipeline(TransportPipeline):
     _headers = attrgetter("headers")
     _label, _transport = "{0.method} {0.path}", "http"
     _status = attrgetter("status")
-    _has_body = _authenticates_early = True
+    _has_body = True
+    _names_model = True
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         super().__init__(handling, bindings)
@@ -39,9 +41,12 @@ class HttpPipeline(TransportPipeline):
     def _is_timed(self, endpoint: HttpEndpoint) -> bool:
         return endpoint.timed
 
+    def _model(self, request: HttpRequest) -> str:
+        return unquote(request.params.get("model", ""))
+
     def head(self, request: HttpRequest) -> HttpAnswer | None:
-        """Choose the endpoint; refuse unknown paths and methods, and invalid credentials, before the body is
-        read."""
+        """Choose the endpoint. Refuse unknown paths and methods, and callers who may not request it, before
+        the body is read."""
         methods, params = self._paths.find(request.path)
         endpoint = methods.get(request.method) or methods.get("*")
         if endpoint is None:
@@ -54,13 +59,8 @@ class HttpPipeline(TransportPipeline):
         request.endpoint = endpoint
         request.params = params
         request.max_body_bytes = self._handling.max_request_bytes
-        if self._processor.authenticates:
-            try:
-                self._processor.authorization.authenticate(request.context)
-            except InferenceError as error:
-                refused: HttpAnswer = self.refuse(request, error)
-                return refused
-        return None
+        refused: HttpAnswer | None = self.refusal(request)
+        return refused
 
     def prefix(self, request: HttpRequest) -> int | None:
         """See ``HttpHandler``: None unless the tensors may go to an upstream as they arrive."""
@@ -75,10 +75,10 @@ class HttpPipeline(TransportPipeline):
         found: int | None = endpoint.prefix(request.headers) if may_pass else None
         return found
 
-    def refuse(self, request: HttpRequest, error: InferenceError) -> Any:
+    def refuse(self, request: HttpRequest, error: InferenceError, operation: Operation | None = None) -> Any:
         """See ``TransportPipeline``; plain text for a request without an endpoint."""
         if request.endpoint is not None:
-            return super().refuse(request, error)
+            return super().refuse(request, error, operation)
         answer = _plain(400, error.message)
         self._unowned.refused(request, answer, error, len(request.body), answer_size(answer))
         return answer

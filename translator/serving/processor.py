@@ -28,8 +28,8 @@ from interlingua.schemas import (
 from interlingua.schemas.bounded_text import listed
 from interlingua.schemas.offload import DEFAULT_LIMITS, DecodingLimits, OffloadRequired
 from interlingua.translator.access.audit import recorded
-from interlingua.translator.access.authorization import Authorization
-from interlingua.translator.access.classes import CLASS_OF, PRIVILEGED
+from interlingua.translator.access.authorization import Authorization, Caller
+from interlingua.translator.access.classes import CLASS_OF, PRIVILEGED, OperationClass
 from interlingua.translator.access.clients import Clients
 from interlingua.translator.serving.changes import change_of
 from interlingua.translator.serving.dispatch import Dispatch, DispatchPlan
@@ -335,8 +335,7 @@ class RequestProcessor:
         )
 
     def _place(self, request: InferRequest, context: Context) -> Placement:
-        self._admit_to_shared_memory(context)
-        self.authorization.admit("shared_memory", context)
+        self.admit("shared_memory", context)
         return self.service.shared_memory.resolve(request)
 
     async def _operate(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
@@ -368,11 +367,15 @@ class RequestProcessor:
             about = listed(model.name for model in opened.argument)
         with recorded(requested, operation.value, about, self.listener, binding.dialect, refusals) as entry:
             entry.caller = self.authorization.caller(context)
-            if requested == "shared_memory":
-                self._admit_to_shared_memory(context)
-            entry.caller = self.authorization.admit(requested, context)
+            entry.caller = self.admit(requested, context)
             entry.admitted = True
             return await self._execute(opened, binding, context)
+
+    def admit(self, requested: OperationClass, context: Context) -> Caller:
+        """See ``Authorization``; shared memory may be for no caller. Raises as that, and UNSUPPORTED."""
+        if requested == "shared_memory":
+            self._admit_to_shared_memory(context)
+        return self.authorization.admit(requested, context)
 
     async def _execute(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
         operation = opened.action.operation

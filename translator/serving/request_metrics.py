@@ -71,9 +71,9 @@ class RequestMetrics:
         """Keep a sampled inference that took ``ns`` as the exemplar of its bucket."""
         self.exemplars[bisect_left(LATENCY_BOUNDS_NS, ns)] = Exemplar(trace_id, ns / 1e9, time.time())
 
-    def refuse(self, code: ErrorCode) -> None:
+    def refuse(self, code: ErrorCode, operation: Operation | None = None) -> None:
         """Count a request that ends before it is opened."""
-        self.ended[None, code] += 1
+        self.ended[operation, code] += 1
 
 
 def families(listening: Sequence[tuple[ListenerAddress, Mapping[str, RequestMetrics]]]) -> Iterator[Family]:

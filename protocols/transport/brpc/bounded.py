@@ -59,6 +59,8 @@ class BoundedGrpc:
         self._handler = handler
         self._server = server
         self.offers = handler.offers
+        self.restricts = handler.restricts
+        self.refusal = handler.refusal
         self.stream = handler.stream
 
     async def serve(self, request: GrpcRequest) -> GrpcAnswer:

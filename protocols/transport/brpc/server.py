@@ -319,7 +319,11 @@ class _Connection(SharedReceiver):
         request = BrpcRequest(meta.service or "", meta.method, payload, context, compression, len(payload))
         server = self._server
         most, limits = server.max_request_bytes, server.limits
-        refusal = admission.refusal(request, frame) or unpack(request, meta, most, limits)
+        refusal = admission.refusal(request, frame)
+        if refusal is None and (refused := server.handler.refusal(request)) is not None:
+            self._send(meta.correlation_id, refused)
+            return
+        refusal = refusal or unpack(request, meta, most, limits)
         if refusal is not None:
             admission.refuse(meta, request.size, refusal)
             return

@@ -299,6 +299,9 @@ class _Connection(asyncio.BufferedProtocol):
         if call.size > SMALL_BYTES and (error := self._held.grow(self._backlog.size)) is not None:
             call.parts = self._server.handler.refuse(request, error).parts
             return
+        if (refused := self._server.handler.refusal(request)) is not None:
+            call.parts = refused.parts
+            return
         request.context.reports_write = True
         call.task = task = self._loop.create_task(self._serve(call, request))
         self._server.connections.in_flight.add(task)

@@ -188,7 +188,7 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio ships no ty
                 elif self._max_request is not None and len(message) > self._max_request:
                     answer = too_large("request", len(message), "max_request_bytes", self._max_request)
                 else:
-                    answer = await self._handler.serve(request)
+                    answer = self._handler.refusal(request) or await self._handler.serve(request)
             except Exception:
                 answer = unforeseen(method)
             finally:

@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 from interlingua.protocols.fast_path import FastCall
-from interlingua.protocols.transport.grpc.call import GrpcCall
-from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK, trailers
+from interlingua.protocols.transport.grpc.call import CallHost, GrpcCall
+from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK, CallHeaders, trailers
 from interlingua.protocols.transport.grpc.messages import (
     PREFIX,
     PREFIX_BYTES,
@@ -30,6 +30,7 @@ from interlingua.protocols.transport.h2.passthrough import (
     PASSED_BYTES,
     FramePassthrough,
 )
+from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.load import SMALL_BYTES, RefusedRequest
 from interlingua.protocols.wire import NO_CONTEXT, ArrivingMessage, Buffer, GrpcAnswer, GrpcRequest
@@ -44,6 +45,25 @@ class UnaryCall(GrpcCall):
     """One message, one answer. The handler starts with the first message; later ones are ignored."""
 
     __slots__ = ()
+
+    def __init__(
+        self,
+        host: CallHost,
+        connection: ServerConnection[CallHeaders | None],
+        number: int,
+        headers: CallHeaders,
+        ended: bool,
+    ) -> None:
+        super().__init__(host, connection, number, headers, ended)
+        if host.handler.restricts(headers.method):
+            request = self._request(b"")
+            answer = host.handler.refusal(request)
+            if answer is not None:
+                self._task = host.loop.create_task(self._run(request, answer))
+
+    def _request(self, message: Any) -> GrpcRequest:
+        headers = self._headers
+        return GrpcRequest(headers.method, message, headers.metadata, self.begun_context())
 
     @property
     def awaits_body(self) -> bool:
@@ -83,11 +103,10 @@ class UnaryCall(GrpcCall):
         begin = start + PREFIX_BYTES
         lead = bytes(data[begin : min(stop, start + BEGIN_BYTES)])
         message: Any = ArrivingMessage(lead, size, self.deadline)
-        headers = self._headers
-        request = GrpcRequest(headers.method, message, headers.metadata, self.begun_context())
+        request = self._request(message)
         if not self._hold(min(size, HELD_BYTES)):
             return True
-        sent = self._host.repeated.begin_arriving(headers, request, self)
+        sent = self._host.repeated.begin_arriving(self._headers, request, self)
         if sent is None:
             return False
         self._sent, self._fast, self._message = sent, True, message
@@ -134,9 +153,7 @@ class UnaryCall(GrpcCall):
     def fall_back(self) -> None:
         """See ``FastCaller``."""
         self._fast = False
-        headers = self._headers
-        request = GrpcRequest(headers.method, self._message, headers.metadata, self.begun_context())
-        self._task = self._host.loop.create_task(self._run(request))
+        self._task = self._host.loop.create_task(self._run(self._request(self._message)))
 
     def on_reset(self, code: int) -> None:
         """See ``Stream``. A call on the fast path goes over to its usual one, where it is cancelled as soon
@@ -186,7 +203,7 @@ class UnaryCall(GrpcCall):
                 elif answer is not None:
                     self._answer_inline(answer, message)
                 else:
-                    request = GrpcRequest(headers.method, message, headers.metadata, self.begun_context())
+                    request = self._request(message)
                     repeated.count = count = repeated.count + 1
                     # seldom, if there is no fast path
                     if not count & (count - 1) and type(message) is not CompressedMessage:
@@ -213,7 +230,7 @@ class UnaryCall(GrpcCall):
         host.load.record(RefusedRequest("grpc", method, host.peer, status, error.error(), error.size or 0))
         self.end(answer)
 
-    async def _run(self, request: GrpcRequest) -> None:
+    async def _run(self, request: GrpcRequest, refusal: GrpcAnswer | None = None) -> None:
         self._working = True
         try:
             message: Any = request.message
@@ -223,7 +240,7 @@ class UnaryCall(GrpcCall):
                 request.message = await message.inflated(self._host.limits)
                 self._count(size + len(request.message))
             serve = self._host.handler.serve if self._sent is None else self._sent.serve
-            answer = await serve(request)
+            answer = refusal or await serve(request)
         except MessageError as error:
             answer = self._refusal(error)
         except Exception:

@@ -22,10 +22,10 @@ from interlingua.protocols.transport.listener import (
 )
 from interlingua.protocols.transport.load import ListenerLoad
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
-from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpHandler
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, HttpHandler
 
 
-class _NoGrpc:
+class _NoGrpc(GrpcHandler):
     """The ``GrpcHandler`` of a listener without gRPC."""
 
     def offers(self, method: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.protocols.transport.timeouts import Timeouts
-from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest, HttpAnswer, HttpRequest
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest, HttpAnswer, HttpRequest
 from interlingua.schemas import InferenceError
 
 LOOPBACK = parse_address("127.0.0.1:0")
@@ -70,7 +70,7 @@ class HttpEcho:
 
 
 @dataclass
-class GrpcEcho:
+class GrpcEcho(GrpcHandler):
     """Answers ``/test.Echo/Call``, and every message of ``/test.Echo/Stream``, with the message itself;
     ``answer`` replaces it. ``/test.Echo/Wait`` waits for ``release``."""
 

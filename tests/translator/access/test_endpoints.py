@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import pytest
 from interlingua.protocols.reflection import REFLECTION_METHODS
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.wire import BrpcRequest, FramedRequest, GrpcRequest, HttpRequest
-from interlingua.schemas import Context, ServerMetadata
+from interlingua.schemas import Context, InferenceError, ServerMetadata
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.access.build import authenticator_of
-from interlingua.translator.access.classes import CLASSES
+from interlingua.translator.access.classes import CLASSES, WITH_MODEL
 from interlingua.translator.access.grants import read_grants
 from interlingua.translator.config.auth import AuthOptions
 from interlingua.translator.serving.operations import Service
@@ -23,6 +23,8 @@ from interlingua.translator.serving.pipeline import Pipeline
 from interlingua.translator.serving.router import Router
 from tests.conformance.grps_echo import Echo
 from tests.translator.access.credentials import token_lines
+
+V1_STREAM = "/nvidia.inferenceserver.GRPCService/StreamInfer"
 
 REFUSED = re.compile("does not permit operations of class '([a-z_]+)' to this caller")
 
@@ -69,39 +71,70 @@ async def _nothing() -> AsyncIterator[bytes]:
     yield b""
 
 
-async def asked(handler: Any, place: str, key: Any) -> str:
-    """What the endpoint answers, with everything around it."""
+def asking(place: str, key: Any) -> Any:
+    """An empty request for an endpoint."""
     context = Context(peer="127.0.0.1")
     if place.endswith("http"):
         path = re.sub(r"\{(version|offset|size|device)\}", "1", key.path)
         path = re.sub(r"\{mode\}", "live", re.sub(r"\{(?!mode)\w+\}", "m", path)).replace("*", "/")
         method = "POST" if key.method == "*" else key.method
-        request = HttpRequest(method, path, "", {"accept": "text/html"}, b"", context=context)
-        answer = handler.head(request) or await handler.serve(request)
-        return f"{answer.headers} {b''.join(answer.parts)!r}"
+        return HttpRequest(method, path, "", {"accept": "text/html"}, b"", context=context)
     if place.endswith("grpc"):
-        call = GrpcRequest(key, b"", {}, context)
-        if handler.offers(key) == "stream":
-            return str([answer async for answer in handler.stream(call, _nothing())])
-        return str(await handler.serve(call))
-    if place == "brpc":
-        return str(await handler.serve(BrpcRequest(*key, b"", context)))
-    return str(b"".join((await handler.serve(FramedRequest(b"", context=context))).parts))
+        return GrpcRequest(key, b"", {}, context)
+    return BrpcRequest(*key, b"", context) if place == "brpc" else FramedRequest(b"", context=context)
+
+
+def class_refused(answer: Any) -> str | None:
+    """The class of operations that ``answer`` refuses."""
+    said = str(answer) if not hasattr(answer, "parts") else f"{answer} {b''.join(answer.parts)!r}"
+    refused = REFUSED.search(said.replace("\\", ""))
+    return None if refused is None else refused[1]
+
+
+def endpoints(pipeline: Pipeline) -> Iterator[tuple[str, Any, Any]]:
+    for place, handler in pipeline.handlers.items():
+        for key in handler._endpoints:
+            yield place, handler, key
 
 
 @pytest.mark.parametrize(("dialect", "flavor"), FLAVORS)
-async def test_refused(dialect: str, flavor: str) -> None:
-    seen: set[str] = set()
-    for place, handler in nobody(dialect, flavor).handlers.items():
-        for key in handler._endpoints:
-            said = (await asked(handler, place, key)).replace("\\", "")
-            refused = REFUSED.search(said)
-            if refused is None:
-                assert any(re.search(text, said) for text in INCOMPLETE), (place, _named(key), said)
-            else:
-                seen.add(refused[1])
-    assert "metadata" in seen
-    assert seen <= set(CLASSES)
+async def test_every_endpoint_refuses_from_the_head(dialect: str, flavor: str) -> None:
+    seen = set()
+    for place, handler, key in endpoints(nobody(dialect, flavor)):
+        request = asking(place, key)
+        answer = handler.head(request) if place.endswith("http") else handler.refusal(request)
+        operations = handler._endpoints[key][0].operations
+        if str(key) == V1_STREAM:
+            assert answer is None  # a refusal has the id of its message
+            (answer,) = [each async for each in handler.stream(request, _nothing())]
+        elif not place.endswith("http") and WITH_MODEL.intersection(operations):
+            assert answer is None  # the audit log has the model of the message
+            continue
+        refused = class_refused(answer)
+        assert refused, (place, _named(key), answer)
+        seen.add(refused)
+    assert {"inference", "health", "metadata"} <= seen <= set(CLASSES)
+
+
+@pytest.mark.parametrize(("dialect", "flavor"), FLAVORS)
+async def test_every_endpoint_states_its_operations(dialect: str, flavor: str) -> None:
+    """And refuses what its head has let pass."""
+    for place, handler, key in endpoints(nobody(dialect, flavor)):
+        request, (endpoint, *_) = asking(place, key), handler._endpoints[key]
+        if place.endswith("http"):
+            assert handler.head(request)  # the segments of the path
+        opened, said = None, ""
+        try:
+            opened = endpoint.open(request)
+        except InferenceError as error:
+            said = str(error)
+        if opened is None:
+            assert any(re.search(text, said) for text in INCOMPLETE), (place, _named(key), said)
+            continue
+        if str(key) != V1_STREAM:
+            assert opened.action.operation in endpoint.operations, (place, _named(key))
+        if not (place.endswith("grpc") and handler.offers(key) == "stream"):
+            assert class_refused(await handler.serve(request)), (place, _named(key))
 
 
 async def test_server_reflection_is_metadata() -> None:

@@ -15,7 +15,7 @@ import yaml
 
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.grpc.server import GrpcServer
-from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest
 from interlingua.schemas import ErrorCode
 from interlingua.schemas.oip import MESSAGES
 from interlingua.translator.assembly import Assembly, assemble, load_local
@@ -67,7 +67,7 @@ UNUSUAL: dict[str, Act] = {
 
 
 @dataclass
-class Standin:
+class Standin(GrpcHandler):
     """A ``GrpcHandler`` that answers calls with ``acts``, in turn, then as usual."""
 
     acts: list[Act | None] = field(default_factory=list)

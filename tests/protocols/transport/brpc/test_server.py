@@ -28,7 +28,7 @@ from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.brpc import server as brpc_server
 from interlingua.protocols.transport.brpc.server import BrpcServer
 from interlingua.protocols.transport.timeouts import Timeouts
-from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
+from interlingua.protocols.wire import BrpcAnswer, BrpcHandler, BrpcRequest
 from tests.protocols.transport.h2.peer import START, RawH2, call, message
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho, RawHttp, stalling
 from tests.standins.brpc_client import BrpcStandinClient
@@ -40,7 +40,7 @@ METHODS = ("Predict", "Wait", "Raise", "Fail", "Unparsable", "Large", "Sleep")
 
 
 @dataclass
-class BrpcEcho:
+class BrpcEcho(BrpcHandler):
     """Answers ``Predict`` with its message, ``Sleep`` with it after so many milliseconds as it says;
     ``Wait`` waits for ``release``."""
 

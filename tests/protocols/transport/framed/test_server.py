@@ -20,7 +20,7 @@ from interlingua.protocols.transport.address import Address, parse_address
 from interlingua.protocols.transport.framed import server as framed_server
 from interlingua.protocols.transport.framed.server import FramedServer
 from interlingua.protocols.transport.timeouts import Timeouts
-from interlingua.protocols.wire import FramedAnswer, FramedRequest
+from interlingua.protocols.wire import FramedAnswer, FramedHandler, FramedRequest
 from interlingua.schemas import InferenceError
 from tests.protocols.transport.peers import LOOPBACK, stalling
 from tests.standins.framed import FramedClient, framed
@@ -28,7 +28,7 @@ from tests.waiting import until
 
 
 @dataclass
-class FramedEcho:
+class FramedEcho(FramedHandler):
     """Answers with the message itself; ``sleep N`` after N milliseconds, ``wait`` after ``release``, ``large N`` with
     N bytes. A refusal is the name of the code and the words."""
 

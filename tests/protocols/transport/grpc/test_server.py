@@ -20,7 +20,7 @@ from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.options import Http2Options
 from interlingua.protocols.transport.load import ListenerLoad
-from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcRequest
+from interlingua.protocols.wire import Buffer, GrpcAnswer, GrpcHandler, GrpcRequest
 from tests.protocols.transport.h2.peer import (
     ACK,
     DATA,
@@ -464,7 +464,7 @@ class TestCancelling:
 
 
 @dataclass
-class Stubborn:
+class Stubborn(GrpcHandler):
     """Goes on after it was cancelled."""
 
     entered: asyncio.Event = field(default_factory=asyncio.Event)
@@ -485,7 +485,7 @@ class Stubborn:
 
 
 @dataclass
-class Fountain:
+class Fountain(GrpcHandler):
     """A stream of ``count`` answers of ``size`` bytes for each message; keeps how many it has given."""
 
     size: int = 65_536
