@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -123,4 +124,24 @@ def test_long_lines_of_json_are_shortened(capsys: pytest.CaptureFixture[str]) ->
 
 def test_usual_text_stays(capsys: pytest.CaptureFixture[str]) -> None:
     line = written(capsys, "text", "loaded", extra={"facts": {"model": "modèle 模型", "count": 3}})
-    assert line.endswith(" warning loaded model=modèle 模型 count=3")
+    assert line.endswith(' warning loaded model="modèle 模型" count=3')
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a result=allowed identity=admin", '"a result=allowed identity=admin"'),
+        ('a" result="allowed', r'"a\" result=\"allowed"'),
+        ('a\\" result=allowed', r'"a\\\" result=allowed"'),
+        ("a\n result=allowed", r'"a\n result=allowed"'),
+        ("it's", '"it\'s"'),
+        ("", ""),
+        ("org/name-1.5", "org/name-1.5"),
+    ],
+)
+def test_a_value_forges_no_field(capsys: pytest.CaptureFixture[str], name: str, shown: str) -> None:
+    line = written(
+        capsys, "text", "privileged operation", extra={"facts": {"model": name, "result": "refused"}}
+    )
+    assert line.endswith(f" warning privileged operation model={shown} result=refused")
+    assert dict(field.split("=", 1) for field in shlex.split(line)[4:])["result"] == "refused"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -24,6 +25,9 @@ from interlingua.translator.logs.wrapper import LINE_BYTES
 Form = Literal["text", "json"]
 
 _SHORT_CHARS = 256
+
+_UNUSUAL = re.compile(r"""[ ="'\\]""")
+_SPECIAL, _BACKSLASHED = re.compile(r'["\\]'), r"\\\g<0>"
 
 _FIRST = ("time", "level", "event", "logger")
 """What every event has."""
@@ -66,7 +70,7 @@ class Renderer:
         time = moment.isoformat(timespec="milliseconds") if self.iso8601 else moment.strftime("%H:%M:%S")
         level, message, trace = event.pop("level"), event.pop("event"), event.pop("exception", None)
         del event["logger"]
-        fields = escaped("".join(f" {key}={value}" for key, value in event.items()))
+        fields = "".join(f" {_quoted(str(key))}={_quoted(str(value))}" for key, value in event.items())
         line = f"{time} {level:7} {escaped(message)}{fields}"
         if trace is None:
             return line
@@ -79,6 +83,14 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def _quoted(text: str) -> str:
+    """``text`` as a key or a value: in quotes where it has more than usual characters, so that it forges no
+    other field."""
+    if text.isprintable() and not _UNUSUAL.search(text):
+        return text
+    return f'"{escaped(_SPECIAL.sub(_BACKSLASHED, text))}"'
 
 
 def _of_a_record(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
