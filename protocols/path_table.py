@@ -1,4 +1,5 @@
-"""Finds the endpoint for a method and a path among the tables of the dialects on a listener.
+"""Finds the endpoint for a method and a path among the tables of the dialects on a listener, and writes the
+segments of the paths of calls.
 
 A pattern is ``*`` or a path whose segments are literals, ``{name}`` or ``{name}suffix``, such as
 ``/v1/models/{model}:predict``. Segments match in this order: literal, longest suffix, any name. A search goes
@@ -12,8 +13,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from urllib.parse import quote
 
 from interlingua.protocols.dialect import HttpEndpoint
+from interlingua.schemas import ErrorCode, InferenceError, unrepresentable
+from interlingua.schemas.version_number import version_number
 
 _KNOWN_PATHS = 4096
 _LONGEST_KNOWN = 256
@@ -21,7 +25,33 @@ _LONGEST_KNOWN = 256
 
 _SEGMENT = re.compile(r"(?:\{(?P<name>\w+)\})?(?P<literal>[^{}*]*)")
 
+_DOTS = frozenset({".", ".."})
+"""Segments that are removed from a path (RFC 3986, section 5.2.4), percent-escaped or not."""
+
 Methods = Mapping[str, HttpEndpoint]
+
+
+def segment_of_model(model: str) -> str:
+    """``model`` as a segment of the path of a call. Raises NOT_FOUND for one that a server reads as another
+    path, UNREPRESENTABLE for what is not Unicode text."""
+    if model in _DOTS:
+        raise InferenceError(ErrorCode.NOT_FOUND, f"Request for unknown model: '{model}' is not found")
+    return _quoted("model name", model)
+
+
+def segment_of_version(version: str) -> str:
+    """The same for ``version``, which may not have a slash either. Raises INVALID_TENSOR and
+    UNREPRESENTABLE."""
+    if version in _DOTS or "/" in version:
+        version_number(version)
+    return _quoted("version", version)
+
+
+def _quoted(what: str, text: str) -> str:
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError:
+        raise unrepresentable(f"the {what} {text!a} is not Unicode text") from None
 
 
 class CollisionError(ValueError):

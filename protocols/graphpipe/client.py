@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Generic, TypeVar
-from urllib.parse import quote
 
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.graphpipe import codec, metadata, writer
+from interlingua.protocols.path_table import segment_of_model, segment_of_version
 from interlingua.protocols.upstream_reply import CODE_OF_HTTP_STATUS
 from interlingua.protocols.wire import Buffer, FramedCall, FramedReply, HttpCall, HttpReply
 from interlingua.schemas import (
@@ -153,8 +153,10 @@ def _path(model: str, version: str) -> str:
         raise unrepresentable(
             f"version '{version}' was requested of a GraphPipe server whose model has no name, nor versions"
         )
-    segments = ["graphpipe", model, version] if model else []
-    return "/" + "/".join([quote(segment, safe="") for segment in segments if segment])
+    if not model:
+        return "/"
+    path = f"/graphpipe/{segment_of_model(model)}"
+    return f"{path}/{segment_of_version(version)}" if version else path
 
 
 def _body(reply: HttpReply) -> Buffer:

@@ -44,11 +44,11 @@ def _get(path: str) -> Callable[[Any, Signature | None], tuple[HttpCall, None]]:
     return lambda argument, signature: (HttpCall("GET", path), None)
 
 
-def _get_of_model(model: ModelRef, signature: Signature | None, suffix: str = "") -> tuple[HttpCall, None]:
-    return HttpCall("GET", f"{model_path(model.name, model.version)}{suffix}"), None
+def _get_of_model(model: ModelRef, signature: Signature | None, suffix: str = "") -> tuple[HttpCall, str]:
+    return HttpCall("GET", f"{model_path(model.name, model.version)}{suffix}"), model.version
 
 
-def _decode_readiness(form: None, reply: HttpReply) -> Readiness:
+def _decode_readiness(form: str | None, reply: HttpReply) -> Readiness:
     """All servers agree on the status alone; the body may be empty or plain text."""
     if reply.status == 200:
         return Readiness(True)
@@ -57,9 +57,9 @@ def _decode_readiness(form: None, reply: HttpReply) -> Readiness:
 
 def _reads(
     read: Callable[[Any], T], parse: Callable[[Buffer], Any] = parse_object
-) -> Callable[[None, HttpReply], T]:
-    """The decoder of a reply whose body, parsed by ``parse``, is for ``read``."""
-    return lambda form, reply: http_answer(reply, lambda: read(parse(reply.body)))
+) -> Callable[[str | None, HttpReply], T]:
+    """The decoder of a reply whose body, parsed by ``parse``, is for ``read``. Its form is the version."""
+    return lambda form, reply: http_answer(reply, lambda: read(parse(reply.body)), version=form or "")
 
 
 def _control(model: ModelRef, signature: Signature | None, verb: str) -> tuple[HttpCall, None]:

@@ -13,12 +13,12 @@ from typing import Any
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.json_document import write_json
 from interlingua.protocols.numeric_json import json_values, pack_values
-from interlingua.protocols.oip.client_http import model_path
-from interlingua.protocols.oip.codec import CODE_OF_HTTP_STATUS, EMPTY_FINAL_RESPONSE, join_parameters
+from interlingua.protocols.oip.client_http import failure, model_path
+from interlingua.protocols.oip.codec import EMPTY_FINAL_RESPONSE, join_parameters
 from interlingua.protocols.oip.generate import shape_of
 from interlingua.protocols.oip.http_tensors import BINARY_ONLY, not_as_json
 from interlingua.protocols.oip.json_members import text
-from interlingua.protocols.oip.metadata_json import parse_object, read_error
+from interlingua.protocols.oip.metadata_json import parse_object
 from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.schemas import (
     Datatype,
@@ -42,6 +42,7 @@ class _Events:
     """The signature to read events with, whether there were ``any``, and the start of the next one."""
 
     signature: Signature
+    version: str = ""
     any: bool = False
     begun: bytearray = field(default_factory=bytearray)
 
@@ -58,7 +59,7 @@ def _encode(request: InferRequest, signature: Signature | None) -> tuple[HttpCal
         document[tensor.name] = _value(tensor, signature.input_names.get(tensor.name))
     body = [write_json(document)]
     call = HttpCall("POST", f"{model_path(request.model, request.version)}/generate_stream", parts=body)
-    return call, _Events(signature)
+    return call, _Events(signature, request.version)
 
 
 def _value(tensor: Tensor, spec: TensorSpec | None) -> Any:
@@ -77,8 +78,7 @@ def _decode(events: _Events, reply: HttpReply) -> Sequence[InferResponse]:
     request, BAD_UPSTREAM for invalid events."""
     # an error of the running model has its own status, and the stream continues
     if reply.status != 200 and not events.any and not bytes(reply.body).startswith(_DATA):
-        code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
-        raise InferenceError(code, read_error(reply.status, bytes(reply.body)))
+        raise failure(reply, events.version)
     events.any = True
     if not reply.body:
         if events.begun.strip():

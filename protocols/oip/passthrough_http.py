@@ -17,7 +17,7 @@ from interlingua.protocols.content_coding import accepted_coding
 from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames, Repeats
 from interlingua.protocols.json_document import parse_unambiguous, write_json
 from interlingua.protocols.oip import client_http
-from interlingua.protocols.oip.client_http import decode_infer, model_path
+from interlingua.protocols.oip.client_http import NO_FORM, decode_infer, model_path
 from interlingua.protocols.oip.codec_http import HEADER_LENGTH, binary_header
 from interlingua.protocols.oip.json_members import members, name_of, tensor_head, text
 from interlingua.protocols.oip.known_headers import LONGEST
@@ -168,7 +168,7 @@ def _read_answer(
                 return HttpAnswer(200, found.headers, [reply.body], reply.rest), found.version
             if found.plain:
                 return _renamed_answer(found, request, names, reply), found.version
-    return decode_infer({}, reply) if reply.rest is None else None
+    return decode_infer(NO_FORM, reply) if reply.rest is None else None
 
 
 def _has_outputs(found: _Answer, request: _Request, names: PassthroughNames) -> bool:

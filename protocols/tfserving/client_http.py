@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.path_table import segment_of_model, segment_of_version
 from interlingua.protocols.tfserving.codec import CODE_OF_HTTP_STATUS, NO_MODEL, version_number
 from interlingua.protocols.tfserving.codec_http import decode_response, encode_request, parse_object
 from interlingua.protocols.tfserving.metadata import read_document as read_metadata
@@ -32,7 +32,6 @@ from interlingua.schemas import (
     Signature,
     bad_upstream,
     malformed,
-    unrepresentable,
 )
 
 T = TypeVar("T")
@@ -51,18 +50,12 @@ _READY_WORDS = (True, "True", "true")
 
 @lru_cache(256)
 def path_of(model: str, version: str) -> str:
-    """The path of ``version``, or a label, of ``model``. Raises UNREPRESENTABLE."""
-    try:
-        path = f"/v1/models/{quote(model, safe='')}"
-        if not version:
-            return path
-        if version_number(version) is not None:
-            return f"{path}/versions/{version}"
-        return f"{path}/labels/{quote(version, safe='')}"
-    except UnicodeEncodeError:
-        raise unrepresentable(
-            f"the model name {model!a} or version {version!a} is not Unicode text"
-        ) from None
+    """The path of ``version``, or a label, of ``model``. Raises as ``path_table``."""
+    path = f"/v1/models/{segment_of_model(model)}"
+    if not version:
+        return path
+    kind = "labels" if version_number(version) is None else "versions"
+    return f"{path}/{kind}/{segment_of_version(version)}"
 
 
 def checked(reply: HttpReply, read: Callable[..., T], *arguments: Any) -> T:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError
 
 from interlingua.protocols.dialect import UpstreamCall
+from interlingua.protocols.path_table import segment_of_model
 from interlingua.protocols.repeated import LONGEST, BySignature, repeated_form
 from interlingua.protocols.trtis.client_codec import (
     LATEST,
@@ -83,6 +84,7 @@ def _path(prefix: str, model: str) -> str:
         raise not_carried(
             DIALECT_NAME, f"the model name {model!a} over HTTP, where paths have names as they are"
         )
+    segment_of_model(model)
     return f"{prefix}/{model}"
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from interlingua.runtime.fetched import FetchedValues
 from interlingua.runtime.front_end.link import ABSENT, RuntimeLink
 from interlingua.runtime.front_end.snapshot import ServedModel
-from interlingua.runtime.models.version_number import version_number
 from interlingua.runtime.target import Target
 from interlingua.schemas import (
     InferenceError,
@@ -20,6 +19,7 @@ from interlingua.schemas import (
     Readiness,
     Signature,
 )
+from interlingua.schemas.version_number import version_number
 
 _KEPT = 64
 """How many spellings of versions are remembered: clients choose them."""

@@ -20,7 +20,6 @@ from interlingua.runtime.models.statistics import (
     count_refusal,
     count_success,
 )
-from interlingua.runtime.models.version_number import version_number
 from interlingua.runtime.models.warmup import WarmupSample
 from interlingua.runtime.repository.snapshot import Origin
 from interlingua.runtime.target import ServerHooks, Target, Version, result_of
@@ -40,6 +39,7 @@ from interlingua.schemas import (
     unavailable,
     unsupported,
 )
+from interlingua.schemas.version_number import version_number
 
 UNLOADED = "unloaded"
 """The original servers' reason for a version that was served before."""

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlingua.protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
+from interlingua.protocols.oip.client_http import NO_FORM
 from interlingua.protocols.wire import HttpReply, HttpRequest
 from interlingua.schemas import (
     Datatype,
@@ -261,7 +262,7 @@ def test_broken_answers_raise_nothing_else(
     status = data.draw(st.sampled_from([200, 200, 200, 400, 422, 500]))
     spoilt = HttpReply(status, whole.headers, data.draw(broken(bytes(whole.body))))
     try:
-        answered = INFER.decode({}, spoilt)
+        answered = INFER.decode(NO_FORM, spoilt)
     except InferenceError as error:
         assert status != 200 or error.code is ErrorCode.BAD_UPSTREAM  # noqa: PT017 - either may happen
         return
@@ -273,7 +274,7 @@ def test_broken_answers_raise_nothing_else(
 def test_any_answer_is_read_or_refused(body: bytes, operation: Operation) -> None:
     call = HTTP_CALLS[operation]
     for status in (200, 404):
-        form = {}
+        form: Any = NO_FORM if operation is Operation.INFER else None
         if operation is Operation.INFER_STREAM:
             form = call.encode(InferRequest("m", ()), Signature((), ()))[1]
         try:

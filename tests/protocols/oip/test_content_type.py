@@ -12,6 +12,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from interlingua.protocols.oip.client import GRPC_CALLS, HTTP_CALLS, HTTP_JSON_CALLS
+from interlingua.protocols.oip.client_http import NO_FORM
 from interlingua.protocols.oip.codec_grpc import OipGrpcReplyForm, encode_infer
 from interlingua.protocols.oip.codec_http import HEADER_LENGTH, OipHttpReplyForm, encode_response
 from interlingua.protocols.wire import GrpcAnswer, HttpReply
@@ -35,7 +36,7 @@ def test_elements(content_type: str | None, elements: list[bytes]) -> None:
     if content_type:
         output["parameters"] = {"content_type": content_type}
     body = json.dumps({"model_name": "m", "outputs": [output]}).encode()
-    response = HTTP_CALLS[Operation.INFER].decode({}, HttpReply(200, {}, body))
+    response = HTTP_CALLS[Operation.INFER].decode(NO_FORM, HttpReply(200, {}, body))
     assert response.outputs[0].elements() == elements
 
     message = service_pb2.ModelInferResponse(model_name="m")
@@ -56,7 +57,7 @@ def test_other_datatypes_stay() -> None:
         "parameters": {"content_type": "base64"},
     }
     body = json.dumps({"model_name": "m", "outputs": [output]}).encode()
-    response = HTTP_CALLS[Operation.INFER].decode({}, HttpReply(200, {}, body))
+    response = HTTP_CALLS[Operation.INFER].decode(NO_FORM, HttpReply(200, {}, body))
     assert response.outputs[0].numpy().tolist() == [7]
 
 
@@ -75,7 +76,7 @@ def answered_over_http() -> InferResponse:
         for name, (datatype, shape, data, parameters) in GIVEN.items()
     ]
     body = json.dumps({"model_name": "m", "outputs": outputs}).encode()
-    response: InferResponse = HTTP_CALLS[Operation.INFER].decode({}, HttpReply(200, {}, body))
+    response: InferResponse = HTTP_CALLS[Operation.INFER].decode(NO_FORM, HttpReply(200, {}, body))
     return response
 
 
@@ -131,7 +132,7 @@ def test_answers_that_differ_in_parameters_alone_are_told_apart() -> None:
         text = json.dumps({"model_name": "m", "outputs": [entry]}).encode()
         reply = HttpReply(200, {HEADER_LENGTH.lower(): str(len(text))}, text + b"\7\0\0\0")
         for _ in range(2):
-            (output,) = HTTP_CALLS[Operation.INFER].decode({}, reply).outputs
+            (output,) = HTTP_CALLS[Operation.INFER].decode(NO_FORM, reply).outputs
             assert (output.parameters or {}).get("content_type") == kind
 
 

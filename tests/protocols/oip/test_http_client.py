@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from interlingua.protocols.oip.client import HTTP_CALLS, HTTP_JSON_CALLS
+from interlingua.protocols.oip.client_http import NO_FORM
 from interlingua.protocols.wire import HttpCall, HttpReply
 from interlingua.schemas import (
     Datatype,
@@ -37,7 +38,7 @@ def infer(request: InferRequest, calls: Any = HTTP_CALLS) -> tuple[HttpCall, dic
 def answered(document: Any, form: Any = None, tail: bytes = b"", status: int = 200) -> Any:
     header = document if isinstance(document, bytes) else json.dumps(document).encode()
     headers = {"inference-header-content-length": str(len(header))} if tail else {}
-    return HTTP_CALLS[Operation.INFER].decode(form or {}, HttpReply(status, headers, header + tail))
+    return HTTP_CALLS[Operation.INFER].decode(form or NO_FORM, HttpReply(status, headers, header + tail))
 
 
 def output(**members: Any) -> dict[str, Any]:
@@ -215,8 +216,9 @@ def test_binary_answers_that_do_not_add_up(size: int, text: str) -> None:
 )
 def test_an_upstreams_errors_keep_its_words(status: int, body: bytes, code: ErrorCode, words: str) -> None:
     for operation in (Operation.INFER, Operation.MODEL_METADATA, Operation.SERVER_METADATA):
+        form = NO_FORM if operation is Operation.INFER else None
         with pytest.raises(InferenceError) as caught:
-            HTTP_CALLS[operation].decode({}, HttpReply(status, {}, body))
+            HTTP_CALLS[operation].decode(form, HttpReply(status, {}, body))
         assert caught.value.code is code
         assert words in caught.value.message
 

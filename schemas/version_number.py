@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from interlingua.schemas import invalid_tensor
+from interlingua.schemas.errors import invalid_tensor
 
 # blanks around a number are let pass, as by Triton
 _NUMBER = re.compile(r" *-?[0-9]{1,19} *")
