@@ -426,8 +426,11 @@ class ModelCatalog(KnownModels):
 
     def _remote(self, name: str, control: ModelControl) -> Target | None:
         """The upstream's model ``name`` if clients may control it there. Raises UNSUPPORTED for arguments
-        that an upstream cannot take."""
+        that an upstream cannot take, NOT_FOUND for an unknown model if there is no repository."""
         target = self._models.get(name)
+        if not (self.repositories.by_precedence or self.knows(name)):
+            text = f"Request for unknown model: '{name}' is not found: no upstream of this server lists it"
+            raise InferenceError(ErrorCode.NOT_FOUND, text, origin=name)
         if target is None or not target.controlled:
             return None
         if control.repository or control.config is not None or control.files:

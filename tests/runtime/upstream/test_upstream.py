@@ -506,3 +506,14 @@ async def test_an_upstream_whose_models_are_not_for_clients_to_control() -> None
             await ask("ours")
         assert caught.value.code is ErrorCode.UNAVAILABLE
     assert not client.asked
+
+
+async def test_a_load_of_a_model_that_the_bridge_does_not_list() -> None:
+    client = Recorded()
+    for act in (controlled(client).load, controlled(client).unload):
+        with pytest.raises(
+            InferenceError, match="'theirs' is not found: no upstream of this server lists it"
+        ) as caught:
+            await act("theirs")
+        assert caught.value.code is ErrorCode.NOT_FOUND
+    assert not client.asked
