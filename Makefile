@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-ray test test-browser test-ray test-ray-short bench-ray constraints test-wheel test-deploy test-workers test-torch lint format docs schemas schemas-check sbom audit properties fuzz chaos kills handovers soak bench hostile bench-bridging peers-install peers clean
+.PHONY: help run run-ray test test-browser test-ray test-ray-short bench-ray constraints test-wheel test-deploy test-workers test-python test-torch lint format docs schemas schemas-check sbom audit properties fuzz chaos kills handovers soak bench hostile bench-bridging peers-install peers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ test-ray-short: $(RAY)/.installed ## the same with one node and two replicas, wi
 
 bench-ray: $(RAY)/.installed ## what a request costs on Ray, vs. here and vs. Serve's proxy (BENCH_ARGS=--quick)
 	$(RAY)/bin/python -m benchmarks.ray $(BENCH_ARGS)
+
+test-python: ## `make test` under another CPython, in a tree of Debian that is removed again; as root (SUITE=trixie)
+	scripts/test_python.sh $(or $(SUITE),trixie) test WORKERS=$(WORKERS)
 
 test-torch: $(VENV)/.installed-dev ## install PyTorch and run the tests that need it
 	$(PIP) install $(TORCH)

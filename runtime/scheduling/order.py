@@ -1,4 +1,4 @@
-"""Keeps answers in the order in which their requests left the queue.
+"""Keeps answers in the order in which their requests entered here: as they leave the queue, or before.
 
 Contract: every entry leaves, answered or not; none leaves with an answer before an earlier one.
 """
@@ -16,7 +16,7 @@ class Order:
         self._entries: OrderedDict[Entry, None] = OrderedDict()
 
     def enter(self, entry: Entry) -> None:
-        """``entry`` has left the queue."""
+        """Put ``entry`` after all others, unless it has a place already. It is sure to run, or to leave."""
         self._entries[entry] = None
 
     async def turn(self, entry: Entry) -> None:

@@ -257,7 +257,10 @@ class SequenceScheduler:
         entries = [entry for entry in found if entry is not None]
         self._no_longer_wait(entries)
         if self._order is not None:
-            for entry in entries:
+            last = max(entry.arrived for entry in entries)
+            # an instance that is still busy may have earlier ones, and these run whatever their callers do
+            earlier = [entry for entry in self._table.waiting_in_slots() if entry.arrived < last]
+            for entry in sorted([*earlier, *entries], key=lambda entry: entry.arrived):
                 self._order.enter(entry)
         if len(entries) == len(found):
             return entries

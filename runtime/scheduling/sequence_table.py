@@ -106,6 +106,12 @@ class SequenceTable:
         """The sequence whose last request was first."""
         return next(iter(self._live.values()), None)
 
+    def waiting_in_slots(self) -> Iterator[Entry]:
+        """The waiting requests of all sequences that have a slot."""
+        for lane in self.lanes:
+            for sequence in lane.ready:
+                yield from sequence.waiting
+
     def check(self, place: Place | None) -> Place:
         """``place``, if a request may have it. Raises INVALID_TENSOR for a request without a sequence, and
         for the first of a sequence without the start flag."""

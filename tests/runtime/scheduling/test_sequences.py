@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 import time
 
 import numpy as np
@@ -330,6 +331,29 @@ async def test_answers_leave_in_order_where_that_is_configured() -> None:
         task.add_done_callback(lambda _, number=number: done.append(number))  # type: ignore[misc]
     await sums(tasks)
     assert done == sorted(done)
+    await model.close()
+
+
+async def test_an_answer_waits_for_an_earlier_request_that_a_busy_instance_has_yet_to_start() -> None:
+    class Held(Sums):
+        def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
+            made = super().run(inputs, outputs)
+            assert inputs[0].numpy().item() != 1 or first_may_end.wait(10)
+            return made
+
+    first_may_end = threading.Event()
+    instance = Held()
+    model = model_of(instance, Oldest(preserve_ordering=True), rows=1, instances=2)
+    done: list[int] = []
+    tasks = requested(model, *(step(number, number, "se") for number in range(1, 5)))
+    for number, task in enumerate(tasks, 1):
+        task.add_done_callback(lambda _, number=number: done.append(number))  # type: ignore[misc]
+    for _ in range(3):
+        await instance.has_begun()
+    assert sorted(row[0] for batch in instance.batches for row in batch if row) == [1, 2, 4]
+    first_may_end.set()
+    await sums(tasks)
+    assert done == [1, 2, 3, 4]
     await model.close()
 
 
