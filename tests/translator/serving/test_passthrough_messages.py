@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import socket
 import ssl
 from typing import Any
 
@@ -293,14 +292,9 @@ def _client_side() -> dict[str, Any]:
     return {"ssl": made, "server_hostname": "localhost"}
 
 
-def _narrow(flowing: Flowing) -> None:
-    """Have its socket hold little."""
-    flowing.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
-
-
 async def _over_sockets(listener: bool, server: bool, passed: list[bool]) -> None:
     """Many messages at once, to a server that stops reading now and then, and callers that do."""
-    upstream = Upstream(echo, WIDE, cut=True, begin=_narrow)
+    upstream = Upstream(echo, WIDE, cut=True, receives=1 << 14)
     stops: list[asyncio.Task[None]] = []
 
     async def stop(flowing: Flowing) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -311,7 +312,8 @@ Act = Callable[[Flowing, int], Awaitable[None]]
 @dataclass
 class Upstream:
     """A server whose calls do what ``act`` does. ``hello`` are its settings, ``wide`` is how much wider the
-    window of its connections is than the initial one."""
+    window of its connections is than the initial one. ``receives``: the SO_RCVBUF of its connections, if not the
+    system's; set later, on one whose peer has seen a wider window, it makes TCP drop segments and wait."""
 
     act: Act
     hello: Sequence[tuple[int, int]] = ()
@@ -319,6 +321,7 @@ class Upstream:
     rng: random.Random = field(default_factory=lambda: random.Random(7))
     cut: bool = False
     begin: Callable[[Flowing], None] = lambda flowing: None
+    receives: int = 0
     connections: list[Flowing] = field(default_factory=list)
     calls: int = 0
     address: str = ""
@@ -365,6 +368,8 @@ class Upstream:
 async def serving(upstream: Upstream, **tls: Any) -> AsyncIterator[Upstream]:
     """``upstream``, running."""
     listening = await asyncio.start_server(upstream.connected, "127.0.0.1", 0, **tls)
+    if upstream.receives:
+        listening.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, upstream.receives)
     upstream.address = "{}:{}".format(*listening.sockets[0].getsockname())
     try:
         yield upstream
