@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import random
 import socket
+from contextlib import ExitStack
 
 OWN_PORTS = (20_000, 32_000)
 """Where ports are taken from, as a range: below those that Linux assigns to clients and to port 0."""
 
-_reserved: list[socket.socket] = []
+_reserved = ExitStack()
+atexit.register(_reserved.close)
 
 
 def free_port() -> int:
@@ -34,5 +37,6 @@ def free_ports(count: int) -> int:
             for mark in marks:
                 mark.close()
             continue
-        _reserved.extend(marks)
+        for mark in marks:
+            _reserved.enter_context(mark)
         return first

@@ -104,12 +104,11 @@ def test_families_alternate() -> None:
     assert interleaved([]) == []
 
 
-async def test_a_refused_address_costs_no_delay() -> None:
+async def test_a_refused_address_costs_no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "ATTEMPT_DELAY_SECS", 60)
     async with listening() as port:
         with named((V6, "::1", refusing_port()), (V4, "127.0.0.1", refusing_port()), (V4, "127.0.0.1", port)):
-            began = time.monotonic()
-            assert await reach() == ("127.0.0.1", port)
-            assert time.monotonic() - began < 2 * connecting.ATTEMPT_DELAY_SECS
+            assert await reach(30) == ("127.0.0.1", port)
 
 
 async def test_a_silent_address_costs_the_attempt_delay() -> None:

@@ -206,10 +206,14 @@ def execute(self, requests):
         load_model(python_model(tmp_path, ASK + body))
 
 
-async def test_coroutines_ask_several_at_once(house: House) -> None:
-    body = """
+async def test_coroutines_ask_several_at_once(house: House, tmp_path: Path) -> None:
+    body = f"""
 def execute(self, requests):
-    time.sleep(0.1)
+    folder = {str(tmp_path / "begun")!r}
+    os.makedirs(folder, exist_ok=True)
+    open(f"{{folder}}/{{os.getpid()}}", "w").close()
+    while len(os.listdir(folder)) < 3:
+        time.sleep(0.005)
     return [answer(given(request) * 2) for request in requests]
 """
     house.add("twice", body, INT32 + "instance_group [ { count: 3 } ]")
@@ -223,9 +227,8 @@ async def execute(self, requests):
     return [answer([self.out(response)[0] for response in responses])]
 """,
     )
-    began = time.monotonic()
-    assert await house.ask("asks", *range(6)) == [0, 2, 4, 6, 8, 10]
-    assert time.monotonic() - began < 0.5
+    async with asyncio.timeout(60):
+        assert await house.ask("asks", *range(6)) == [0, 2, 4, 6, 8, 10]
     # whoever reads for the loop stands in nobody's way
     assert await house.ask("asks", 5) == [10]
     assert await house.ask("asks", 6) == [12]
@@ -333,9 +336,10 @@ def execute(self, requests):
 # --- what a call is bound to
 
 
-SLEEPS = """
+WAITS = """
 def execute(self, requests):
-    time.sleep(0.7)
+    while not os.path.exists("FILE"):
+        time.sleep(0.005)
     return [answer([1]) for _ in requests]
 """
 ASKS_SLEEPS = """
@@ -347,11 +351,15 @@ def execute(self, requests):
 """
 
 
-async def test_the_deadline_is_inherited(house: House, capfd: pytest.CaptureFixture[str]) -> None:
-    house.add("sleeps", SLEEPS)
+async def test_the_deadline_is_inherited(
+    house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    end = tmp_path / "end"
+    house.add("sleeps", WAITS.replace("FILE", str(end)))
     house.add("asks", ASKS_SLEEPS)
-    error = await house.fails("asks", 1, context=Context(deadline=time.monotonic() + 0.1))
+    error = await house.fails("asks", 1, context=Context(deadline=time.monotonic() + 1))
     assert error.code is ErrorCode.DEADLINE_EXCEEDED
+    end.touch()
     # both instances are free again at their time
     assert await house.ask("asks", 1) == [1]
     said = capfd.readouterr().out.split("\n")
@@ -360,45 +368,56 @@ async def test_the_deadline_is_inherited(house: House, capfd: pytest.CaptureFixt
 
 
 async def test_a_client_that_goes_away_takes_its_calls_along(
-    house: House, capfd: pytest.CaptureFixture[str]
+    house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    house.add("sleeps", SLEEPS)
+    end = tmp_path / "end"
+    sleeps = house.add("sleeps", WAITS.replace("FILE", str(end)))
     house.add("asks", ASKS_SLEEPS)
     token = CancelToken()
-    asyncio.get_running_loop().call_later(0.1, token.cancel)
-    began = time.monotonic()
-    assert (await house.fails("asks", 1, context=Context(cancel=token))).code is ErrorCode.CANCELLED
-    assert time.monotonic() - began < 0.6
+    failing = asyncio.create_task(house.fails("asks", 1, context=Context(cancel=token)))
+    await until(lambda: worker(sleeps).running)
+    token.cancel()
+    assert (await failing).code is ErrorCode.CANCELLED
+    end.touch()
     assert await house.ask("asks", 1) == [1]
     assert "cancelled" in capfd.readouterr().out
 
 
-async def test_a_run_without_waiters_calls_no_model(house: House, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_run_without_waiters_calls_no_model(
+    house: House, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    calls = tmp_path / "calls"
     house.add("twice", TWICE)
-    house.add(
+    asks = house.add(
         "asks",
-        """
+        f"""
 def execute(self, requests):
-    time.sleep(0.3)
+    while not os.path.exists({str(calls)!r}):
+        time.sleep(0.005)
     response = self.ask("twice", [1]).exec()
     print(response.error().message() if response.has_error() else "fine", flush=True)
     return [answer([1])]
 """,
     )
     token = CancelToken()
-    asyncio.get_running_loop().call_later(0.1, token.cancel)
-    assert (await house.fails("asks", 1, context=Context(cancel=token))).code is ErrorCode.CANCELLED
+    failing = asyncio.create_task(house.fails("asks", 1, context=Context(cancel=token)))
+    await until(lambda: worker(asks).running)
+    token.cancel()
+    assert (await failing).code is ErrorCode.CANCELLED
+    calls.touch()
     assert await house.ask("asks", 1) == [1]
     assert capfd.readouterr().out == "nobody waits for the run that makes this call\nfine\n"
 
 
-async def test_a_process_that_ends_amid_a_call(house: House) -> None:
-    house.add("sleeps", SLEEPS)
+async def test_a_process_that_ends_amid_a_call(house: House, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    sleeps = house.add("sleeps", WAITS.replace("FILE", str(end)))
     asks = house.add("asks", ASKS_SLEEPS)
     asked = asyncio.create_task(house.fails("asks", 1))
-    await asyncio.sleep(0.1)
+    await until(lambda: worker(sleeps).running)
     worker(asks)._process.kill()
     assert (await asked).code is ErrorCode.MODEL_FAILED
+    end.touch()
     assert await house.ask("sleeps", 1) == [1]
 
 

@@ -113,10 +113,9 @@ def execute(self, requests):
 
 async def test_the_deadline_passes(tmp_path: Path) -> None:
     model = loaded(tmp_path, SLEEPS)
-    began = time.monotonic()
-    error = await failure(model, request(500, context=Context(deadline=began + 0.05)))
+    error = await failure(model, request(1500, context=Context(deadline=time.monotonic() + 0.2)))
     assert error.code is ErrorCode.DEADLINE_EXCEEDED
-    assert time.monotonic() - began < 0.4
+    assert worker(model).running, "the caller does not wait for the run"
     assert numbers(await model.infer(request(1))) == [1]
     await model.close()
 
@@ -125,10 +124,10 @@ async def test_a_caller_goes_away(tmp_path: Path) -> None:
     model = loaded(tmp_path, SLEEPS)
     tokens = [CancelToken(), CancelToken()]
     asked = [
-        asyncio.create_task(failure(model, request(200, context=Context(cancel=token)))) for token in tokens
+        asyncio.create_task(failure(model, request(1000, context=Context(cancel=token)))) for token in tokens
     ]
     last = asyncio.create_task(model.infer(request(1)))
-    await asyncio.sleep(0.05)
+    await until(lambda: worker(model).running)
     for token in tokens:
         token.cancel()
     assert [(await task).code for task in asked] == [ErrorCode.CANCELLED] * 2
@@ -139,7 +138,7 @@ async def test_a_caller_goes_away(tmp_path: Path) -> None:
 async def test_a_task_that_is_cancelled_gives_its_turn_on(tmp_path: Path) -> None:
     model = loaded(tmp_path, SLEEPS)
     tasks = [asyncio.create_task(model.infer(request(30))) for _ in range(6)]
-    await asyncio.sleep(0.01)
+    await until(lambda: worker(model).running)
     for task in tasks[:5:2]:
         task.cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)

@@ -326,7 +326,7 @@ async def test_an_upstream_that_names_no_version_has_version_1() -> None:
 def test_counting_costs_microseconds() -> None:
     counted = VersionStatistics()
     course = (0, 1, 2, 3, 4, 0)
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(20_000):
         count_success(counted, 1, course)
-    assert (time.perf_counter() - began) / 20_000 < 20e-6
+    assert (time.thread_time() - began) / 20_000 < 20e-6

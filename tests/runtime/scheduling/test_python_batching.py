@@ -21,7 +21,7 @@ BATCHING = CONFIG + "dynamic_batching { }\n"
 COUNTS = """
 def execute(self, requests):
     if given(requests[0])[0] == 99:
-        time.sleep(0.3)
+        time.sleep(0.6)
     return [answer([[len(requests), *given(request)[0]]]) for request in requests]
 """
 
@@ -35,7 +35,7 @@ def one(number: int, **more: Any) -> InferRequest:
 
 
 async def busy(model: LocalModel) -> asyncio.Task[object]:
-    """A run that takes 0.3 s, under way."""
+    """A run that takes 0.6 s, under way."""
     (task,) = requested(model, one(99))
     await until(lambda: worker(model).running)
     return task
@@ -82,7 +82,7 @@ async def test_requests_of_a_process_that_ends(tmp_path: Path) -> None:
     os.kill(worker(model)._process.pid, signal.SIGKILL)
     for task in (slow, *tasks):
         assert (await refusal(task)).code in (ErrorCode.UNAVAILABLE, ErrorCode.MODEL_FAILED)
-    for _ in range(200):
+    for _ in range(1200):
         if (await model.ready()).ready:
             break
         await asyncio.sleep(0.05)

@@ -91,12 +91,12 @@ async def test_a_callers_own_limit_goes_with_the_copy() -> None:
     model = Model()
     looker = mirror(model)
     asked = request(1.0)
-    asked.context.deadline = time.monotonic() + 0.5
+    asked.context.deadline = time.monotonic() + 3
     looker.should_observe(asked)
     await asyncio.sleep(0.01)
     looker.on_response(answered(asked, tensor(1.0)))
     await settled(looker)
-    assert model.asked[0].context.deadline == pytest.approx(time.monotonic() + 0.5, abs=0.1)
+    assert model.asked[0].context.deadline == pytest.approx(time.monotonic() + 3, abs=1)
     await looker.close()
 
 

@@ -288,18 +288,19 @@ async def test_an_open_loop_sends_when_requests_are_due() -> None:
     began = time.monotonic()
     report = await played(*map(record, range(10)), to=destination(model), pace=Pace(rate=100))
     assert model.most > 5, "the next one does not wait for the answer"
-    assert 0.29 < time.monotonic() - began < 1.5
+    assert time.monotonic() - began > 0.28
     assert min(report.latencies) >= 0.19
 
 
 async def test_requests_come_as_they_came_so_many_times_as_fast() -> None:
     began = time.monotonic()
-    records = [replace(record(number), began_unix_ns=number * 10**8) for number in range(5)]
+    records = [replace(record(number), began_unix_ns=number * 10**10) for number in range(5)]
     model = Doubling()
-    report = await played(*records, to=destination(model), pace=Pace(speed=2))
+    async with asyncio.timeout(30):
+        report = await played(*records, to=destination(model), pace=Pace(speed=200))
     assert report.equal == 5
     assert [request.id for request in model.asked] == ["0", "1", "2", "3", "4"]
-    assert 0.19 < time.monotonic() - began < 1.5
+    assert time.monotonic() - began > 0.19
 
 
 async def test_an_unforeseen_failure_ends_the_replay() -> None:
