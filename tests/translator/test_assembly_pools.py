@@ -11,6 +11,7 @@ import pytest
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import Context, ErrorCode, InferenceError, InferRequest, Operation
 from tests.translator.test_assembly import assembled
+from tests.waiting import until
 
 
 def upstream(**options: Any) -> Upstream:
@@ -68,11 +69,18 @@ async def test_servers_are_probed_in_their_dialect(interval: float, probed: bool
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     target = upstream(urls=["{}:{}".format(*server.sockets[0].getsockname())], probe_interval_secs=interval)
     await target.call(Operation.LIVE)
-    await asyncio.sleep(0.3)
+
+    def was_probed() -> bool:
+        return any(each.startswith(b"GET /v2/health/ready") for each in asked)
+
+    if probed:
+        await until(was_probed)
+    else:
+        await asyncio.sleep(0.3)
     await target.close()
     server.close()
     assert asked[0].startswith(b"GET /v2/health/live")
-    assert any(each.startswith(b"GET /v2/health/ready") for each in asked) is probed
+    assert was_probed() is probed
 
 
 async def test_how_many_failures_leave_a_server_out() -> None:

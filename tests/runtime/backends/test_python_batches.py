@@ -135,7 +135,7 @@ async def test_what_cannot_be_sent_fails_alone(tmp_path: Path) -> None:
 async def test_one_that_is_cancelled_leaves_the_others(tmp_path: Path) -> None:
     body = """
     def execute(self, requests):
-        time.sleep(0.1)
+        time.sleep(0.5)
         return [answer([request.is_cancelled()]) for request in requests]
     """
     model = loaded(tmp_path, body)

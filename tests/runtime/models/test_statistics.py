@@ -35,6 +35,7 @@ from interlingua.schemas import (
 )
 from interlingua.schemas.oip import MESSAGES
 from interlingua.schemas.status import LATENCY_BOUNDS_NS
+from tests.runtime.scheduling.models import settled
 
 SIGNATURE = Signature(
     (TensorSpec("x", Datatype.FP32, (-1, 2)),), (TensorSpec("y", Datatype.FP32, (-1, 2)),), max_batch_size=8
@@ -42,12 +43,15 @@ SIGNATURE = Signature(
 
 
 class Sleeper(Instance):
-    """Runs for 10 ms; fails where the first value is negative."""
+    """Runs for 10 ms, or so many seconds; fails where the first value is negative."""
 
     signature = SIGNATURE
 
+    def __init__(self, secs: float = 0.01) -> None:
+        self._secs = secs
+
     def run(self, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> tuple[Tensor, ...]:
-        time.sleep(0.01)
+        time.sleep(self._secs)
         if inputs[0].numpy()[0, 0] < 0:
             raise InferenceError(ErrorCode.MODEL_FAILED, "negative")
         return tuple(inputs[0].renamed(name) for name in outputs)
@@ -171,10 +175,10 @@ async def test_a_copy_is_no_request_of_the_upstreams_model_either() -> None:
 @pytest.mark.parametrize("batching", [None, DynamicBatching()], ids=["one by one", "in batches"])
 async def test_a_caller_who_goes_away_is_a_failure(batching: DynamicBatching | None) -> None:
     model = LocalModel(
-        "m", [TensorVersion("m", 1, Sleeper(), SIGNATURE, 1, scheduling=Scheduling(batching=batching))]
+        "m", [TensorVersion("m", 1, Sleeper(0.3), SIGNATURE, 1, scheduling=Scheduling(batching=batching))]
     )
     running, waiting = (asyncio.ensure_future(model.infer(request(2))) for _ in range(2))
-    await asyncio.sleep(0.003)
+    await settled()
     for task in (running, waiting):
         task.cancel()
     await asyncio.gather(running, waiting, return_exceptions=True)
@@ -226,13 +230,13 @@ def test_sizes_without_end_stay_in_the_totals(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_failures_are_counted_by_why() -> None:
-    model = LocalModel("m", [TensorVersion("m", 1, Sleeper(), SIGNATURE, 1)])
+    model = LocalModel("m", [TensorVersion("m", 1, Sleeper(0.1), SIGNATURE, 1)])
     counted = model.loaded["1"].statistics
     for wrong in (request(1, -1.0), request(9)):
         with pytest.raises(InferenceError):
             await model.infer(wrong)
     leaving = asyncio.create_task(model.infer(request(1)))
-    await asyncio.sleep(0.001)
+    await settled()
     leaving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leaving
@@ -243,10 +247,10 @@ async def test_failures_are_counted_by_why() -> None:
 
 async def test_those_that_wait_are_counted_with_and_without_batches() -> None:
     for scheduling in (Scheduling(), Scheduling(DynamicBatching((1,)))):
-        version = TensorVersion("m", 1, Sleeper(), SIGNATURE, 1, scheduling=scheduling)
+        version = TensorVersion("m", 1, Sleeper(0.1), SIGNATURE, 1, scheduling=scheduling)
         model = LocalModel("m", [version])
         asked = [asyncio.create_task(model.infer(request(8))) for _ in range(3)]
-        await asyncio.sleep(0.003)
+        await settled()
         assert version.waiting == 2
         await asyncio.gather(*asked)
         assert version.waiting == 0

@@ -37,6 +37,7 @@ from interlingua.translator.recording import listening
 from interlingua.translator.recording.files import RecordingReader
 from interlingua.translator.recording.record import ANSWER, MIRRORED
 from tests.translator.mirror.mirrored import GONE, Model, answered, mirror, request, settled, tensor
+from tests.waiting import until
 
 
 async def shown(looker: Mirror, *seen: Any) -> None:
@@ -259,7 +260,8 @@ async def test_copies_are_made_together_and_some_in_each_turn() -> None:
     looker, judge = patient()
     for value in range(40):
         looker.on_response(answered(request(float(value)), tensor(1.0)))
-    await asyncio.sleep(0.01)
+    for _ in range(8):
+        await asyncio.sleep(0)
     assert (judge.copies, looker.report.held) == ([], 40), "they wait for others, and count as held"
     made = [0]
     while looker.report.held:
@@ -310,6 +312,7 @@ async def test_a_wait_takes_nothing_of_the_deadline_of_a_copy() -> None:
     observed.ended = time.monotonic_ns()
     looker.on_response(observed)
     await asyncio.sleep(0.2)
+    await until(lambda: judge.copies)
     (copy,) = judge.copies
     began = observed.ended - observed.elapsed_ns
     assert copy.secs == pytest.approx(asked.context.deadline - began / 1e9, abs=0.1)

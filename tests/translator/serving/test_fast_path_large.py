@@ -25,7 +25,7 @@ from tests.translator.serving.test_fast_path import (
     header,
     reply,
 )
-from tests.waiting import until
+from tests.waiting import steady, until
 
 SIZE = 80_000
 ASK = header("inputs", SIZE, parameters={"binary_data_output": True})
@@ -182,11 +182,7 @@ async def _slow_reader(number: int) -> tuple[Any, ...]:
         here.writer.transport.pause_reading()  # type: ignore[attr-defined]
         here.writer.write(request(7, 4) * number)
         # until the daemon waits for its client
-        seen = -1
-        while seen != len(there.seen):
-            seen = len(there.seen)
-            await asyncio.sleep(0.1)
-        stopped = len(there.seen)
+        stopped = await steady(lambda: len(there.seen))
         here.writer.transport.resume_reading()  # type: ignore[attr-defined]
         answers = [await here.answer() for _ in range(number)]
         await until(lambda: here.counts["in flight"][3] == 0)
