@@ -13,7 +13,7 @@ async def test_a_change_ends_the_waiting_of_all() -> None:
     waiting = [asyncio.create_task(changes.since(0, None)) for _ in range(3)]
     await asyncio.sleep(0)
     changes.happened()
-    await asyncio.wait_for(asyncio.gather(*waiting), 1)
+    await asyncio.wait_for(asyncio.gather(*waiting), 20)
     assert changes.count == 1
 
 
@@ -21,7 +21,7 @@ async def test_none_is_missed() -> None:
     changes = Changes()
     seen = changes.count
     changes.happened()
-    await asyncio.wait_for(changes.since(seen, None), 1)
+    await asyncio.wait_for(changes.since(seen, None), 20)
 
 
 async def test_time_passes() -> None:

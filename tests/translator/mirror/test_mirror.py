@@ -207,8 +207,7 @@ async def test_the_queue_is_bounded_by_requests() -> None:
     looker = mirror(model, max_concurrency=2, max_queue_requests=5)
     for _ in range(8):
         looker.on_response(answered(request(1.0), tensor(1.0)))
-    await asyncio.sleep(0.01)
-    assert len(model.asked) == 2
+    await until(lambda: len(model.asked) == 2)
     assert (looker.report.held, looker.report.dropped) == (5, {"queue": 3})
     model.open.set()
     await settled(looker)

@@ -182,7 +182,7 @@ async def test_a_half_closed_client_does_not_wait_for_ever() -> None:
     async with serving(half_closed_secs=0.2) as (server, echo), FramedClient.to(server.address) as client:
         await client.send(b"wait")
         client.writer.write_eof()
-        assert await asyncio.wait_for(client.reader.read(), 2) == b""
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""
         await until(lambda: echo.cancelled == 1)
 
 
@@ -236,7 +236,7 @@ async def test_half_a_message_that_does_not_go_on() -> None:
     async with serving(timeouts=stalling(0.15)) as (server, _), FramedClient.to(server.address) as client:
         assert await client.ask(b"first") == b"first"
         client.writer.write(framed(b"second")[:7])
-        assert await asyncio.wait_for(client.reader.read(), 2) == b""
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""
 
 
 async def test_a_connection_without_messages() -> None:
@@ -246,7 +246,7 @@ async def test_a_connection_without_messages() -> None:
     ):
         await client.send(b"sleep 500")
         assert await client.receive() == b"sleep 500"
-        assert await asyncio.wait_for(client.reader.read(), 2) == b""
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""
 
 
 async def test_an_answer_too_large() -> None:

@@ -290,5 +290,5 @@ class TestBreakingOff:
                 await peer.send(WAITING)
                 await asyncio.wait_for(handler.entered.wait(), 10)
                 reset(peer)
-            await asyncio.wait_for(handler.cancelled.wait(), 2)
+            await asyncio.wait_for(handler.cancelled.wait(), 20)
             await until_idle(server)

@@ -279,7 +279,7 @@ async def ask(bridge: Bridge, over: Caller, *pieces: bytes) -> Reply:
         for piece in pieces:
             await caller.send(piece)
             await asyncio.sleep(0)
-        return await asyncio.wait_for(caller.reply(), 3)
+        return await asyncio.wait_for(caller.reply(), 20)
 
 
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +366,7 @@ def test_conversations_cut_anywhere(
                 for piece in cut(request, asked):
                     await caller.send(piece)
                     await asyncio.sleep(0.001)
-                reply = await asyncio.wait_for(caller.reply(), 3)
+                reply = await asyncio.wait_for(caller.reply(), 20)
                 assert reply.status == 200 and pattern(999) in reply.body
                 assert "connection" not in reply.headers
             assert bodies[0] == bodies[1] and bodies[0].endswith(pattern(888))

@@ -346,7 +346,7 @@ class TestConnections:
             async with RawHttp.to(server.address) as peer:
                 await peer.send(post("/"))
                 await peer.reader.readuntil(b"x")
-            await asyncio.wait_for(closed.wait(), 2)
+            await asyncio.wait_for(closed.wait(), 20)
 
     @pytest.mark.parametrize("where", ["tcp", "unix"])
     async def test_a_client_that_only_sends_no_more_is_answered(self, where: str, tmp_path: Path) -> None:
