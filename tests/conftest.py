@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # a property says what is true, not how soon: a busy machine must not make it fail; `make properties` looks longer
 settings.register_profile(
-    "untimed", deadline=None, max_examples=int(os.environ.get("PROPERTY_EXAMPLES", "100"))
+    "untimed",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=int(os.environ.get("PROPERTY_EXAMPLES", "100")),
 )
 settings.load_profile("untimed")
 

@@ -234,7 +234,7 @@ async def test_the_queue_is_bounded_by_bytes() -> None:
 class Patient:
     """A judge whose copies wait for others."""
 
-    gather_secs = 0.05
+    gather_secs = 0.2
 
     def __init__(self) -> None:
         self.copies: list[Copy] = []

@@ -141,8 +141,9 @@ async def test_a_failure_of_the_other_model_is_a_finding() -> None:
 async def test_a_process_that_dies_is_started_again(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # longer than a busy machine takes to start it
+    # longer than a busy machine takes to start it, and to end it
     monkeypatch.setattr(processes, "_RESTART_SECS", 600.0)
+    monkeypatch.setattr(processes, "_END_SECS", 60.0)
     process = JudgeProcess(config(url))
     asker = Asker(process.judge_of(1))
     assert (await asker.found(record(1.0))).counts.equal == 1
