@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 tree=$(mktemp -d -t "interlingua-$suite.XXXXXX")
 trap 'rm -rf --one-file-system "$tree"' EXIT
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' 'Created-By: Packages' | sed -n 1p)
-debootstrap --variant=minbase --include=python3,python3-venv,python3-dev,make,gcc,libc6-dev,git,ca-certificates,procps \
+debootstrap --variant=minbase --include=python3,python3-venv,python3-dev,make,gcc,libc6-dev,git,ca-certificates,libgomp1 \
     "$suite" "$tree" ${mirror:+"$mirror"} > "$tree.log" || { tail "$tree.log"; exit 1; }
 rm "$tree.log"
 for settings in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt /etc/pip.conf /etc/xdg/pip ~/.config/pip; do
@@ -20,6 +20,7 @@ git ls-files -z --cached --others --exclude-standard | tar --create --null --fil
 # what is mounted and what runs inside ends with its namespaces
 unshare --mount --pid --fork --kill-child bash -euc '
     mount --rbind /dev "$0/dev"
+    mount --rbind /sys "$0/sys"
     mount --types proc proc "$0/proc"
     exec chroot "$0" make --directory /checkout "$@"
 ' "$tree" "${@:-test}"

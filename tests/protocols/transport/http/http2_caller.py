@@ -26,6 +26,7 @@ from tests.protocols.transport.h2.peer import (
     window_update,
 )
 from tests.protocols.transport.peers import Reply, reset
+from tests.waiting import until
 
 _FRAME_BYTES, _WINDOW = 16_384, 65_535
 _INITIAL_WINDOW_SIZE = 4
@@ -103,6 +104,8 @@ class Http2Caller:
 
     async def begin(self, size: int | None) -> Reply:
         """The same with ``size`` bytes of the body, or more, once they are here; None: with all."""
+        # a task that sends the request may have yet to begin
+        await until(lambda: self._replies, pace_secs=0)
         number = self._replies[0]
         answer = self._answers[number]
 

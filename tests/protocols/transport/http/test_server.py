@@ -320,7 +320,7 @@ class TestConnections:
                 await soon(handler.entered)
             await soon(handler.cancelled)
             assert handler.served[0].context.cancel.cancelled
-            assert not server.at_work
+            await until(lambda: not server.at_work)
 
     async def test_a_unix_socket_tells_a_disconnect_at_once(self, tmp_path: Path) -> None:
         handler = HttpEcho()
