@@ -7,11 +7,10 @@ suite=$1
 shift
 cd "$(dirname "$0")/.."
 tree=$(mktemp -d -t "interlingua-$suite.XXXXXX")
-trap 'rm -rf --one-file-system "$tree"' EXIT
+trap 'rm -rf --one-file-system "$tree" "$tree.log"' EXIT
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' 'Created-By: Packages' | sed -n 1p)
 debootstrap --variant=minbase --include=python3,python3-venv,python3-dev,make,gcc,libc6-dev,git,ca-certificates,libgomp1 \
     "$suite" "$tree" ${mirror:+"$mirror"} > "$tree.log" || { tail "$tree.log"; exit 1; }
-rm "$tree.log"
 for settings in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt /etc/pip.conf /etc/xdg/pip ~/.config/pip; do
     [[ ! -e $settings ]] || cp --recursive --dereference --parents "$settings" "$tree"
 done
