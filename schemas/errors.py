@@ -84,6 +84,10 @@ SHARED_MEMORY_REGION = "shared_memory_region"
 """The key in the details of a NOT_FOUND that concerns a shared-memory region; its value is the name."""
 
 
+TRACEBACK = "traceback"
+"""The key in the details of an upstream's error whose message is the last line of a traceback; its value is
+the whole text, for the log alone."""
+
 RESTRICTED_HEADER = "restricted_header"
 """The key in the details of a FORBIDDEN for callers without the secret of a header; its value is the name of
 the header. Triton has its own status and text for them."""

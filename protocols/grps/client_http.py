@@ -21,6 +21,7 @@ from interlingua.protocols.grps.codec_json import read_body
 from interlingua.protocols.grps.json_quirks import COMPACT, REPLY
 from interlingua.protocols.grps.json_writer import write_message
 from interlingua.protocols.grps.message import DIALECT_NAME, GrpsMessage, Kind, StatusFlag
+from interlingua.protocols.grps.status import TEXT_CHARS, last_line
 from interlingua.protocols.upstream_reply import read_reply
 from interlingua.protocols.wire import Buffer, HttpCall, HttpReply
 from interlingua.schemas import (
@@ -51,7 +52,7 @@ _OCTETS = {"Content-Type": "application/octet-stream"}
 # servers refuse a parameter
 _JSON = {"Content-Type": "application/json"}
 _STREAMING = "streaming=true"
-_LONGEST_TEXT = 2000
+_SHOWN_CHARS = 2000
 _TAG = re.compile(r"<[^>]*>")
 
 # text that is equal after decoding a query, which the C++ server does not do
@@ -134,9 +135,9 @@ def _error(reply: HttpReply) -> InferenceError:
     code = CODE_OF_HTTP_STATUS.get(reply.status, ErrorCode.BAD_UPSTREAM)
     if number.isascii() and number.isdigit():
         code = ERROR_CODES.get(int(number[:9]), code)
-    text = bytes(reply.body[:_LONGEST_TEXT]).decode(errors="backslashreplace")
-    words = " ".join(_TAG.sub(" ", text).split())
-    return InferenceError(code, f"the upstream answered HTTP status {reply.status}: {words or 'no message'}")
+    text, details = last_line(bytes(reply.body[:TEXT_CHARS]).decode(errors="backslashreplace"))
+    words = " ".join(_TAG.sub(" ", text[:_SHOWN_CHARS]).split()) or "no message"
+    return InferenceError(code, f"the upstream answered HTTP status {reply.status}: {words}", details=details)
 
 
 # --- streams

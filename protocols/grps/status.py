@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from interlingua.protocols.grps.message import GrpsMessage, Status, StatusFlag
 from interlingua.protocols.upstream_reply import CODE_OF_HTTP_STATUS
 from interlingua.schemas import ErrorCode, InferenceError
-from interlingua.schemas.errors import HTTP_STATUS
+from interlingua.schemas.bounded_text import shortened
+from interlingua.schemas.errors import HTTP_STATUS, TRACEBACK
 
 CODES: Mapping[ErrorCode, int] = {
     **HTTP_STATUS,
@@ -37,6 +38,10 @@ CODE_OF_STATUS: Mapping[int, ErrorCode] = {
 _UNKNOWN_MODEL = re.compile(r"(?:Not found model: \S.*|Model \S.* not found\.)\s*\Z")
 """Both servers' message for an unknown model, one of them at the end of a traceback."""
 
+
+_TRACEBACK = "Traceback (most recent call last):"
+TEXT_CHARS = 1 << 16
+"""The longest text of an upstream's error in the log."""
 
 _FRAMES = "\n\nAt:\n  "
 """Begins the stack after the text of an exception in a Python model."""
@@ -66,4 +71,13 @@ def check(message: GrpsMessage) -> None:
     code = CODE_OF_STATUS.get(status.code, ErrorCode.BAD_UPSTREAM)
     if code is ErrorCode.MODEL_FAILED and _UNKNOWN_MODEL.search(status.msg):
         code = ErrorCode.NOT_FOUND
-    raise InferenceError(code, status.msg or f"the upstream answered code {status.code} without a message")
+    text, details = last_line(status.msg)
+    text = text or f"the upstream answered code {status.code} without a message"
+    raise InferenceError(code, text, details=details)
+
+
+def last_line(text: str) -> tuple[str, Mapping[str, str]]:
+    """The ``text`` of an upstream's error for clients, without a traceback, and details for the log."""
+    if _TRACEBACK not in text:
+        return text, {}
+    return text.rstrip().rpartition("\n")[2], {TRACEBACK: shortened(text, TEXT_CHARS)}

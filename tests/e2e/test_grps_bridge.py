@@ -28,6 +28,7 @@ from tests.standins.grps_contract import GrpsMessage, arrays_of, gtensors
 from tests.standins.grps_server import ALL, GrpsServer
 from tests.standins.trtis_grpc_client import TrtisGrpc
 from tests.standins.trtis_http_client import TrtisHttp
+from tests.waiting import eventually
 
 DATATYPES: dict[str, Any] = {
     "bool": np.array([True, False, True]),
@@ -253,6 +254,21 @@ def test_a_grps_server_behind_a_grps_listener(world: World, transport: str, wire
     with pytest.raises(GrpsError, match="custom failure") as caught:
         client.predict(GrpsMessage(model=model, str_data="err:custom failure"))
     assert caught.value.code == 500
+
+
+@pytest.mark.parametrize("wire", [wire for wire in STANDINS if wire.startswith("py")])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_traceback_is_for_the_log_and_its_last_line_for_callers(
+    world: World, transport: str, wire: str
+) -> None:
+    model, text = f"plain.{wire}", f"failed over {transport}"
+    with pytest.raises(GrpsError) as caught:
+        world.clients[transport].predict(GrpsMessage(model=model, str_data=f"raise:{text}"))
+    assert (caught.value.code, str(caught.value)) == (500, f"RuntimeError: {text}")
+    trace = f'Traceback (most recent call last):\n  File "model.py", line 1\nRuntimeError: {text}\n'
+    eventually(
+        lambda: any((each.get("model"), each.get("exception")) == (model, trace) for each in world.bridge.log)
+    )
 
 
 @pytest.mark.parametrize("wire", STANDINS)

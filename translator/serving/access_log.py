@@ -18,6 +18,7 @@ from interlingua.protocols.wire import FORWARDED_FOR, REQUEST_ID
 from interlingua.runtime.repository.known_models import KnownModels
 from interlingua.schemas import Context, ErrorCode, InferenceError, Operation
 from interlingua.schemas.bounded_text import shortened
+from interlingua.schemas.errors import TRACEBACK
 from interlingua.translator.logs import setup as logs
 from interlingua.translator.logs.background import BackgroundWriter
 from interlingua.translator.logs.output import FileOutput
@@ -50,12 +51,13 @@ _LEVELS: Mapping[ErrorCode | None, str] = {
 class RequestOutcome(NamedTuple):
     """How a request has ended: the ``status`` that its transport carries, None without an answer or without
     such a status; the ``failure``, None for success; the ``dialect_status`` that the dialect has for it in
-    the answer."""
+    the answer; the ``traceback`` of an upstream."""
 
     status: object
     failure: ErrorCode | None = None
     error: str = ""
     dialect_status: object = None
+    traceback: str = ""
 
 
 class Size(NamedTuple):
@@ -250,7 +252,7 @@ class EndpointLog:
             return RequestOutcome(status)
         own = self.dialect_status
         in_band = None if own is None else own(error, operation)
-        return RequestOutcome(status, error.code, error.message, in_band)
+        return RequestOutcome(status, error.code, error.message, in_band, error.details.get(TRACEBACK, ""))
 
 
 def _event(record: _Record) -> dict[str, Any]:
@@ -273,6 +275,7 @@ def _event(record: _Record) -> dict[str, Any]:
         "dialect_status": outcome.dialect_status,
         "code": "OK" if outcome.failure is None else outcome.failure.name,
         "error": redacted(shortened(outcome.error, ERROR_CHARS)),
+        "exception": redacted(outcome.traceback),
         "messages": size.messages or None,
         "answers": size.answers if size.messages else None,
         "request_bytes": size.received,
