@@ -18,8 +18,14 @@ class Ranked(NamedTuple):
     """A class: its place in the flat entry, its value there, and its label (empty for none)."""
 
     place: int
-    value: float
+    value: int | float
     label: str
+
+    @property
+    def text(self) -> str:
+        """As Triton writes it: ``value:index[:label]``, an integer exactly, a float with six decimals."""
+        value = self.value if isinstance(self.value, int) else f"{self.value:f}"
+        return f"{value}:{self.place}{':' * bool(self.label)}{self.label}"
 
 
 def check_ranked(output: str, datatype: Datatype) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from interlingua.protocols.classification import Ranked, check_ranked, classify
+from interlingua.protocols.classification import check_ranked, classify
 from interlingua.schemas import Datatype, InferResponse, RequestedOutput, Signature, Tensor, pack_bytes
 
 
@@ -58,12 +58,5 @@ def _classes(tensor: Tensor, requested: Classes) -> Tensor:
     entries = classify(tensor, requested.count, requested.labels, batched=requested.batched)
     each = (len(entries[0]),) if entries else (0,)
     shape = (len(entries), *each) if requested.batched else each
-    packed = pack_bytes(_element(ranked) for entry in entries for ranked in entry)
+    packed = pack_bytes(ranked.text.encode() for entry in entries for ranked in entry)
     return Tensor(tensor.name, Datatype.BYTES, shape, memoryview(packed))
-
-
-def _element(ranked: Ranked) -> bytes:
-    # an integer of 64 bits would not survive as a float
-    value = f"{ranked.value}.000000" if isinstance(ranked.value, int) else f"{ranked.value:f}"
-    element = f"{value}:{ranked.place}"
-    return (f"{element}:{ranked.label}" if ranked.label else element).encode()

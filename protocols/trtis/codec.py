@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import numpy as np
+
 from interlingua.protocols.classification import check_ranked, classify
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import (
@@ -375,7 +377,10 @@ def _write_classes(output: Any, signature: Signature, tensor: Tensor, count: int
     for entry in classify(tensor, count, labels, batched=signature.max_batch_size > 0):
         classes = output.batch_classes.add().cls
         for ranked in entry:
-            classes.add(idx=ranked.place, value=ranked.value, label=ranked.label)
+            value = ranked.value
+            if isinstance(value, int):  # rounded once: by way of a double it may become another float
+                value = np.array(value).astype(np.float32).item()
+            classes.add(idx=ranked.place, value=value, label=ranked.label)
 
 
 def _check_batch(form: TrtisReplyForm, model: str, tensor: Tensor) -> None:

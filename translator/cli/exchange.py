@@ -249,10 +249,7 @@ def _classified(tensor: Tensor, count: int, signature: Signature | None) -> Tens
     specs = {} if signature is None else {spec.name: spec for spec in signature.outputs}
     labels = specs[tensor.name].labels if tensor.name in specs else ()
     batched = len(tensor.shape) > 1
-    rows = [
-        [f"{one.value:f}:{one.place}{':' * bool(one.label)}{one.label}".encode() for one in row]
-        for row in classify(tensor, count, labels, batched=batched)
-    ]
+    rows = [[one.text.encode() for one in row] for row in classify(tensor, count, labels, batched=batched)]
     array = np.empty((len(rows), len(rows[0]) if rows else 0), dtype=object)
     array[:] = rows
     return Tensor.from_numpy(tensor.name, array if batched else array[0], Datatype.BYTES)

@@ -91,8 +91,8 @@ def test_grpc() -> None:
         (ROWS, 2, 0, (2,), [b"9.000000:7", b"5.000000:4"]),
         (np.zeros((2, 0), np.float32), 3, 4, (2, 0), []),
         (np.zeros((0, 4), np.float32), 3, 4, (0, 0), []),
-        (np.array([2**63 - 1, -1], np.int64), 2, 0, (2,), [b"9223372036854775807.000000:0:cat", b"-1.000000:1:dog"]),
-        (np.array([7, 7], np.uint8), 1, 0, (1,), [b"7.000000:0:cat"]),
+        (np.array([2**63 - 1, -1], np.int64), 2, 0, (2,), [b"9223372036854775807:0:cat", b"-1:1:dog"]),
+        (np.array([7, 7], np.uint8), 1, 0, (1,), [b"7:0:cat"]),
         (np.array([np.nan, -np.inf, 1e300]), 3, 0, (3,), [b"%f:2:bird" % 1e300, b"nan:0:cat", b"-inf:1:dog"]),
     ],
 )  # fmt: skip
@@ -102,6 +102,19 @@ def test_shapes_and_values(
     output = Tensor.from_numpy("y", values)
     told = over_grpc(count, signature(output.datatype, max_batch_size, values.shape), output)
     assert (told.shape, told.elements()) == (shape, expected)
+
+
+INTEGERS = [datatype for datatype in Datatype if datatype.value.startswith(("INT", "UINT"))]
+
+
+@pytest.mark.parametrize("datatype", INTEGERS, ids=repr)
+def test_classes_of_integers_are_written_as_integers(datatype: Datatype) -> None:
+    limits = np.iinfo(datatype.dtype)
+    output = Tensor.from_numpy("y", np.array([limits.min, 16, limits.max], datatype.dtype))
+    expected = [f"{limits.max}:2:bird", "16:1:dog", f"{limits.min}:0:cat"]
+    of = signature(datatype, 0, (3,))
+    assert over_grpc(3, of, output).elements() == [element.encode() for element in expected]
+    assert over_http(3, of, output)[0]["data"] == expected
 
 
 def test_other_outputs_stay_as_they_are() -> None:

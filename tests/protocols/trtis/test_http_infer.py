@@ -327,6 +327,20 @@ def test_classes_of_a_batch() -> None:
     assert [[each.label for each in entry.cls] for entry in trailer.output[0].batch_classes] == [["a"], ["a"]]
 
 
+def test_classes_of_integers_are_rounded_to_floats_once() -> None:
+    # by way of a double the first one would be 2**62
+    values = np.array([2**62 + 2**38 + 1, -(2**63), 16], np.int64)
+    signature = Signature((), (TensorSpec("y", Datatype.INT64, (3,)),))
+    request = infer(batch_size=1, output=[{"name": "y", "cls": {"count": 3}}])
+    answer = answered(request, signature, InferResponse("m", (Tensor.from_numpy("y", values),), "1"))
+    (classes,) = RESPONSE_HEADER.FromString(body(answer)).output[0].batch_classes
+    assert [(each.idx, each.value) for each in classes.cls] == [
+        (0, 2.0**62 + 2**39),
+        (2, 16.0),
+        (1, -(2.0**63)),
+    ]
+
+
 def test_no_requested_output_is_answered_with_the_header_alone() -> None:
     answer = answered(asking_for(), ALONE, InferResponse("m", (), "1"))
     assert RESPONSE_HEADER.FromString(body(answer)) == RESPONSE_HEADER(
