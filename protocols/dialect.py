@@ -217,9 +217,9 @@ class HttpEndpoint:
     ``page`` is for browsers: an endpoint of another dialect for the same method and path answers clients that
     do not accept HTML. With a ``prefix``, ``open`` needs nothing of the body. With ``repeatable``
     neither, and ``decode`` reads all requests of equal headers with one ``Opened``, which it does not change.
-    With ``inline``, ``open`` changes nothing, and is cheap enough to be repeated. ``operations`` are those of
-    its requests: a caller who may request none of them is refused before the body is read. It is empty where
-    ``fail`` needs the message.
+    With ``inline``, ``open`` changes nothing, and is cheap enough to be repeated. With ``any_case`` the
+    literals of ``path``, in lower case, match in any case. A caller who may request none of its ``operations``
+    is refused before the body is read; it has none if ``fail`` needs the message.
     """
 
     method: str
@@ -231,6 +231,7 @@ class HttpEndpoint:
     prefix: Prefix | None = None
     repeatable: bool = False
     inline: bool = False
+    any_case: bool = False
     operations: tuple[Operation, ...] = ()
 
 

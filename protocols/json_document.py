@@ -24,6 +24,9 @@ from interlingua.schemas import InferenceError, malformed, offload, unrepresenta
 MAX_DEPTH = 100
 """The nesting limit of arrays and objects."""
 
+MOST_DEPTH = 1000
+"""The limit where a dialect ignores what it does not know; the parsers have 1024."""
+
 _LAZY_FROM_BYTES = 2048
 """From this size on simdjson is faster than orjson, measured with one array of floats."""
 
@@ -97,7 +100,12 @@ class Repeating(dict[str, Any]):
 
 
 def parse_json(
-    text: Buffer, lazy: Collection[str] = (), *, last_key_wins: bool = False, repeating: bool = False
+    text: Buffer,
+    lazy: Collection[str] = (),
+    *,
+    last_key_wins: bool = False,
+    repeating: bool = False,
+    max_depth: int = MAX_DEPTH,
 ) -> Any:
     """The value of a JSON document in UTF-8, with or without a byte order mark. A long one (:func:`is_long`)
     belongs into a process.
@@ -105,13 +113,13 @@ def parse_json(
     Arrays of a key in ``lazy`` may be a :class:`LazyArray`. NaN, Infinity and -Infinity are numbers; a
     repeated key has its first value, or its last with ``last_key_wins``. With ``repeating``, which excludes
     ``last_key_wins`` and ``lazy``, objects may be :class:`Repeating`. Raises MALFORMED with the position, and
-    for nesting deeper than :data:`MAX_DEPTH`.
+    for nesting deeper than ``max_depth``, which is at most :data:`MOST_DEPTH`.
     """
     if text[:3] == _BOM:
         text = text[3:]
     plain = text if isinstance(text, bytes) else bytes(text)
-    if plain.count(b"[") + plain.count(b"{") > MAX_DEPTH and _depth(plain) > MAX_DEPTH:
-        raise malformed(f"the JSON body nests deeper than {MAX_DEPTH} levels")
+    if plain.count(b"[") + plain.count(b"{") > max_depth and _depth(plain) > max_depth:
+        raise malformed(f"the JSON body nests deeper than {max_depth} levels")
     # simdjson would skip a second byte order mark
     if lazy and _LAZY_FROM_BYTES <= len(plain) <= _LAZY_UP_TO_BYTES and plain[:3] != _BOM:
         # orjson accepts more, and reports positions

@@ -4,13 +4,14 @@ segments of the paths of calls.
 A pattern is ``*`` or a path whose segments are literals, ``{name}`` or ``{name}suffix``, such as
 ``/v1/models/{model}:predict``. Segments match in this order: literal, longest suffix, any name. A search goes
 back to the next choice where the rest of the path does not match, so a model may have the name of a literal
-segment of another endpoint. Percent-escapes stay as they are.
+segment of another endpoint. Percent-escapes stay as they are. Endpoints with ``any_case`` are
+searched first.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import quote
@@ -80,7 +81,7 @@ class PathTable:
     """
 
     def __init__(self, endpoints: Iterable[HttpEndpoint]) -> None:
-        self._root = _Node()
+        self._root, self._any_case = _Node(), _Node()
         self._anything: dict[str, HttpEndpoint] = {}
         self.without_html: dict[HttpEndpoint, HttpEndpoint] = {}
         for endpoint in endpoints:
@@ -94,7 +95,9 @@ class PathTable:
         return self._find(path) if len(path) <= _LONGEST_KNOWN else self._search(path)
 
     def _add(self, endpoint: HttpEndpoint) -> None:
-        methods = self._anything if endpoint.path == "*" else self._node(endpoint.path).methods
+        methods = self._anything if endpoint.path == "*" else self._node(self._root, endpoint.path).methods
+        if endpoint.any_case:
+            self._node(self._any_case, endpoint.path).methods[endpoint.method] = endpoint
         other = methods.setdefault(endpoint.method, endpoint)
         if other is endpoint:
             return
@@ -104,10 +107,10 @@ class PathTable:
         methods[endpoint.method] = page
         self.without_html[page] = plain
 
-    def _node(self, pattern: str) -> _Node:
+    def _node(self, node: _Node, pattern: str) -> _Node:
         if not pattern.startswith("/"):
             raise ValueError(f"path pattern '{pattern}' does not start with a slash")
-        node, names = self._root, []
+        names: list[str] = []
         for segment in pattern.split("/")[1:]:
             read = _SEGMENT.fullmatch(segment)
             if read is None or read["name"] in names:
@@ -123,15 +126,16 @@ class PathTable:
 
     def _search(self, path: str) -> tuple[Methods, Mapping[str, str]]:
         segments = path.split("/")
-        found = None if segments[0] else next(_descend(self._root, segments, 1, ()), None)
-        if found is None:
-            return self._anything, {}
-        node, values = found
-        return node.methods, dict(zip(node.names, values, strict=True))
+        for root, fold in ((self._any_case, str.lower), (self._root, str)):
+            found = None if segments[0] else next(_descend(root, segments, 1, (), fold), None)
+            if found is not None:
+                node, values = found
+                return node.methods, dict(zip(node.names, values, strict=True))
+        return self._anything, {}
 
 
 def _descend(
-    node: _Node, segments: list[str], depth: int, values: tuple[str, ...]
+    node: _Node, segments: list[str], depth: int, values: tuple[str, ...], fold: Callable[[str], str]
 ) -> Iterator[tuple[_Node, tuple[str, ...]]]:
     """Every node that matches the path, with the named segments, by preference."""
     if depth == len(segments):
@@ -139,10 +143,10 @@ def _descend(
             yield node, values
         return
     segment = segments[depth]
-    literal = node.literals.get(segment)
+    literal = node.literals.get(fold(segment))
     if literal is not None:
-        yield from _descend(literal, segments, depth + 1, values)
+        yield from _descend(literal, segments, depth + 1, values, fold)
     for suffix, named in node.named.items():
-        value = segment.removesuffix(suffix)
-        if value and len(value) + len(suffix) == len(segment):
-            yield from _descend(named, segments, depth + 1, (*values, value))
+        end = len(segment) - len(suffix)
+        if end > 0 and fold(segment[end:]) == suffix:
+            yield from _descend(named, segments, depth + 1, (*values, segment[:end]), fold)

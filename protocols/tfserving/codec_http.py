@@ -13,6 +13,7 @@ from typing import Any
 
 from interlingua.protocols.json_document import (
     LONG_BYTES,
+    MOST_DEPTH,
     LazyArray,
     check_elements,
     is_long,
@@ -111,7 +112,7 @@ def parse_object(body: Buffer, lazy: set[str] | None = None) -> dict[str, Any]:
     if not len(body):
         raise malformed("JSON Parse error: The document is empty")
     try:
-        document = parse_json(body, lazy or ())
+        document = parse_json(body, lazy or (), max_depth=MOST_DEPTH)
     except InferenceError as error:
         if error.code is not ErrorCode.MALFORMED:
             raise

@@ -13,6 +13,7 @@ from itertools import chain
 from math import prod
 from typing import Any
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from interlingua.protocols.numeric_json import pack_values
@@ -109,7 +110,12 @@ def _packed(name: str, datatype: Datatype, values: list[Any]) -> memoryview:
         raise invalid_tensor(f"feature '{name}' has strings, the input has numbers")
     if datatype is Datatype.BOOL and all(value in (0, 1) for value in values):
         values = list(map(bool, values))
-    return pack_values(name, datatype, len(values), values)
+    packed = pack_values(name, datatype, len(values), values)
+    if datatype.dtype.kind == "f":
+        for value, exact in zip(values, np.frombuffer(packed, datatype.dtype).tolist(), strict=True):
+            if type(value) is int and value != exact:
+                raise invalid_tensor(f"feature '{name}': {value} is not exact in {datatype.value}")
+    return packed
 
 
 def _serialize(features: Features) -> bytes:

@@ -53,7 +53,7 @@ def unmatched(request: HttpRequest, allowed: tuple[str, ...]) -> HttpAnswer:
     words = f"Malformed request: {request.method} {shortened(request.path)}"
     if allowed:
         return error_answer(405, words, request, (("Allow", ", ".join(sorted(allowed))),))
-    return error_answer(400 if request.path.startswith("/v1/") else 404, words, request)
+    return error_answer(400 if request.path.lower().startswith("/v1/") else 404, words, request)
 
 
 def of_model(action: Action[HttpAnswer]) -> Open:

@@ -137,7 +137,14 @@ _OF_A_MODEL: tuple[tuple[str, str, Any], ...] = (
 )
 
 HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
-    HttpEndpoint("GET", "/v1/models", lambda request: Opened(_READY), fail, operations=(_READY.operation,)),
+    HttpEndpoint(
+        "GET",
+        "/v1/models",
+        lambda request: Opened(_READY),
+        fail,
+        any_case=True,
+        operations=(_READY.operation,),
+    ),
     *(
         HttpEndpoint(
             method,
@@ -145,6 +152,7 @@ HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
             of_model(action),
             fail,
             repeatable=action is _PASSED,
+            any_case=True,
             operations=(action.operation,),
         )
         for method, suffix, action in _OF_A_MODEL

@@ -54,6 +54,25 @@ def test_paths_that_exist(path: str, found: HttpEndpoint, params: dict[str, str]
 
 
 @pytest.mark.parametrize(
+    ("path", "found", "params"),
+    [
+        ("/v1/models/m:predict", PREDICT, {"model": "m"}),
+        ("/V1/Models/Mm:PREDICT", PREDICT, {"model": "Mm"}),
+        ("/v1/MODELS/M:Other", V1_MODEL, {"model": "M:Other"}),
+        ("/v2/models/M", MODEL, {"model": "M"}),
+        ("/V2/models/m", None, {}),
+    ],
+)
+def test_the_case_of_literals_where_an_endpoint_allows_any(
+    path: str, found: HttpEndpoint | None, params: dict[str, str]
+) -> None:
+    any_case = [replace(each, any_case=True) for each in (V1_MODEL, PREDICT)]
+    methods, values = PathTable([*any_case, MODEL]).find(path)
+    assert [each.path for each in methods.values()] == ([found.path] if found else [])
+    assert values == params
+
+
+@pytest.mark.parametrize(
     "path", ["", "v2/models/m", "/v2", "/v2/models/", "/v2/models//infer", "/v2/models/m/"]
 )
 def test_paths_that_do_not(path: str) -> None:

@@ -244,12 +244,60 @@ async def test_regressions(server: Server) -> None:
             "Expected Tensor shape: [batch_size num_classes]",
         ),
         ("/v1/models/fixed:regress", {"examples": [{"x": [1, 2, 3]}]}, "Expected output Tensor shape"),
+        (
+            "/v1/models/value:regress",
+            {"examples": [{"x": 1}, {"x": 16777217}]},
+            "'x': 16777217 is not exact in FP32",
+        ),
+        (
+            "/v1/models/value:regress",
+            {"examples": [{"x": 1e39}]},
+            "element 0 (1e+39) is out of range for FP32",
+        ),
+        ("/v1/models/halves:regress", {"examples": [{"x": -2049}]}, "'x': -2049 is not exact in FP16"),
+        (
+            "/v1/models/doubles:regress",
+            {"examples": [{"x": 2**53 + 1}]},
+            "9007199254740993 is not exact in FP64",
+        ),
     ],
 )
 async def test_refused_examples(server: Server, path: str, body: Any, text: str) -> None:
     status, answer = await server.rest("POST", path, body)
     assert status == 400
     assert text in answer["error"]
+
+
+async def test_whole_numbers_that_floats_hold_exactly(server: Server) -> None:
+    body = {"examples": [{"x": 16777216}, {"x": 16777217.5}]}
+    assert await server.rest("POST", "/v1/models/value:regress", body) == (
+        200,
+        {"results": [16777216.0, 16777218.0]},
+    )
+
+
+@pytest.mark.parametrize("path", ["/V1/Models/row:Predict", "/v1/MODELS/row/VERSIONS/1:PREDICT"])
+async def test_paths_in_any_case(server: Server, path: str) -> None:
+    assert await server.rest("POST", path, {"instances": [1]}) == (200, {"predictions": [1.0]})
+    status, answer = await server.rest("POST", path.replace("row", "ROW"), {"instances": [1]})
+    assert status == 404 and "ROW" in answer["error"]
+
+
+@pytest.mark.parametrize("extra", ["", "NaN", '"a": 1, "a": 2', "1, " * 1500 + "1"])
+@pytest.mark.parametrize("depth", [101, 400])
+async def test_ignored_members_that_nest_deeper_than_100(server: Server, depth: int, extra: str) -> None:
+    nested = "[" * (depth - 1) + (f"{{{extra}}}" if ":" in extra else f"[{extra}]") + "]" * (depth - 1)
+    body = f'{{"instances": [1, 2], "ignored": {nested}}}'.encode()
+    assert await server.rest("POST", "/v1/models/row:predict", body) == (200, {"predictions": [1.0, 2.0]})
+    body = f'{{"examples": [{{"x": 1}}], "ignored": {nested}}}'.encode()
+    assert await server.rest("POST", "/v1/models/value:regress", body) == (200, {"results": [1.0]})
+
+
+@pytest.mark.parametrize("depth", [101, 400, 1001, 100_000])
+async def test_tensors_that_nest_too_deep(server: Server, depth: int) -> None:
+    body = f'{{"instances": {"[" * depth}1{"]" * depth}}}'.encode()
+    status, _ = await server.rest("POST", "/v1/models/row:predict", body)
+    assert status == 400
 
 
 async def test_floats_have_the_digits_of_their_width(server: Server) -> None:
