@@ -47,7 +47,7 @@ def inflate(coding: str, body: Buffer, limit: int | None, limits: DecodingLimits
     except zlib.error as fault:
         raise malformed(f"the body is not {coding} data: {fault}") from None
     if len(plain) > most:
-        raise _too_large(coding, most, limit, limits)
+        raise too_large(coding, most, limit, limits)
     if not inflater.eof:
         raise malformed(f"the {coding} body is cut short")
     if inflater.unused_data:
@@ -63,7 +63,8 @@ def most_inflated(size: int, limit: int | None, limits: DecodingLimits) -> int:
     return most if limit is None else min(most, limit)
 
 
-def _too_large(coding: str, most: int, limit: int | None, limits: DecodingLimits) -> InferenceError:
+def too_large(coding: str, most: int, limit: int | None, limits: DecodingLimits) -> InferenceError:
+    """The TOO_LARGE for a body of more than ``most`` bytes, which names the option."""
     if most == limit:
         option = "max_response_bytes" if limits.owner == "upstream" else "max_request_bytes"
         message = (

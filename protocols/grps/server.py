@@ -14,7 +14,7 @@ from interlingua.protocols.grps.json_quirks import QUIRKS
 from interlingua.protocols.grps.message import GrpsMessage
 from interlingua.protocols.grps.options import PredictOptions, query_of
 from interlingua.protocols.grps.page import SCRIPT, page, series_json
-from interlingua.protocols.grps.server_predict import Predict, json_answer
+from interlingua.protocols.grps.server_predict import Predict, json_answer, uncoded_json
 from interlingua.protocols.json_document import LONG_BYTES, is_long
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
 from interlingua.schemas import InferenceError, Metrics, Operation, malformed
@@ -115,9 +115,10 @@ def _pages(flavor: Flavor) -> dict[str, tuple[Operation, Open]]:
 
 def _model_name(flavor: Flavor, request: HttpRequest) -> str:
     """The name of the model in a request for metadata, of any content type."""
-    if len(request.body) > LONG_BYTES and is_long(request.body):
+    body = uncoded_json(request)
+    if len(body) > LONG_BYTES and is_long(body):
         raise malformed("a model is stated by its name, a string in str_data")
-    document = parse_document(request.body, QUIRKS[flavor.name]) if request.body else {}
+    document = parse_document(body, QUIRKS[flavor.name]) if body else {}
     name = document.get("str_data") if isinstance(document, dict) else document
     if name is None:
         raise outcome.StatusError(flavor.no_name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from interlingua.protocols.dialect import Action, Opened
@@ -16,7 +16,15 @@ from interlingua.protocols.grps.message import GrpsMessage, Kind
 from interlingua.protocols.grps.options import PredictOptions, is_true, query_of
 from interlingua.protocols.grps.passthrough import PASSTHROUGH, Call
 from interlingua.protocols.wire import CHALLENGE, Buffer, Headers, HttpAnswer, HttpRequest
-from interlingua.schemas import ErrorCode, InferenceError, InferRequest, InferResponse, Operation, Signature
+from interlingua.schemas import (
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    InferResponse,
+    Operation,
+    Signature,
+    malformed,
+)
 from interlingua.schemas.bounded_text import shortened
 
 _JSON = "application/json"
@@ -32,13 +40,28 @@ def json_answer(flavor: Flavor, message: GrpsMessage) -> HttpAnswer:
     return HttpAnswer(status, headers, [write_message(message, QUIRKS[flavor.name])])
 
 
-class Predict:
-    """The endpoint of predict in one flavor, on any path."""
+def uncoded_json(request: HttpRequest) -> Buffer:
+    """The body of a request in JSON. Raises MALFORMED for one that has a content coding, which it names."""
+    coding = request.headers.get("content-encoding")
+    if coding and coding != "identity":
+        raise malformed(f"the body is not JSON: this path takes no Content-Encoding, not {shortened(coding)}")
+    return request.body
 
-    def __init__(self, flavor: Flavor, options: PredictOptions) -> None:
+
+class Predict:
+    """The endpoint of predict in one flavor, on any path. ``json_of`` returns a body in JSON, as it is
+    decoded."""
+
+    def __init__(
+        self,
+        flavor: Flavor,
+        options: PredictOptions,
+        json_of: Callable[[HttpRequest], Buffer] = uncoded_json,
+    ) -> None:
         self._flavor = flavor
         self._quirks = QUIRKS[flavor.name]
         self._options = options
+        self._json_of = json_of
         stream_type = options.streaming.content_type
         if flavor.names_charset and stream_type.startswith("text/") and "charset" not in stream_type:
             stream_type += "; charset=utf-8"
@@ -60,7 +83,7 @@ class Predict:
         kind = self._content_type(request)
         document, read = None, None
         if kind == _JSON and request.body:
-            document, read = read_body(request.body, self._quirks)
+            document, read = read_body(self._json_of(request), self._quirks)
         streams = self._asks_for_stream(request, query, document)
         ndarray = is_true(query.get("return-ndarray", ""))
         if streams and ndarray:

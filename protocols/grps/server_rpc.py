@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from interlingua.protocols.brpc_status import unparsable
+from interlingua.protocols.content_coding import plain_body
 from interlingua.protocols.dialect import Action, BrpcEndpoint, GrpcEndpoint, HttpEndpoint, Opened
 from interlingua.protocols.grps import outcome
 from interlingua.protocols.grps.codec import GrpsReplyForm, decode_request, encode_response
@@ -159,7 +160,8 @@ def stub_endpoints(
     flavor: Flavor, options: PredictOptions, written: JsonQuirks = COMPACT
 ) -> tuple[HttpEndpoint, ...]:
     """The methods of bRPC's service over HTTP/1.1: ``/service/method`` with protobuf by content type, else in
-    bRPC's own JSON, answered in the form ``written``; and predict as on the HTTP interface."""
+    bRPC's own JSON, answered in the form ``written``; and predict as on the HTTP interface. Bodies may be
+    compressed."""
 
     def opener(open_call: Open) -> Callable[[HttpRequest], Opened[HttpAnswer]]:
         return lambda request: open_call(
@@ -171,7 +173,7 @@ def stub_endpoints(
             return flavor.unread(error.message)
         return _http_answer(written, request, _failure(flavor, opened, error))
 
-    predict = Predict(flavor, options)
+    predict = Predict(flavor, options, plain_body)
     offered: list[tuple[str, Callable[[HttpRequest], Opened[HttpAnswer]], Any, Operation]] = [
         (method, opener(open_call), fail, operation)
         for method, (operation, open_call) in _without_stream(flavor, options).items()
@@ -255,11 +257,12 @@ def _is_protobuf(request: HttpRequest) -> bool:
 
 
 def _http_message(request: HttpRequest) -> GrpsMessage:
+    body = plain_body(request)
     if _is_protobuf(request):
-        return read_message(request.body)
-    if not request.body:
+        return read_message(body)
+    if not body:
         return GrpsMessage()
-    _, message = read_body(request.body, COMPACT)
+    _, message = read_body(body, COMPACT)
     if isinstance(message, InferenceError):
         try:
             raise message

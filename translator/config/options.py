@@ -133,7 +133,8 @@ class ListenerOptions(Section):
     """The maximum size of a compressed request after decompression. Over http, brpc and tcp
     `max_request_bytes` applies to it too."""
     max_compression_ratio: Ratio = DECODING.max_compression_ratio
-    """The maximum ratio of that size to the compressed one, for requests above 1 MiB after decompression."""
+    """The maximum ratio of that size to the compressed one, for requests above 1 MiB after decompression.
+    Calls of baidu_std may have any ratio, as with the original."""
     max_elements: Elements = DECODING.max_elements
     """The maximum number of elements of a request that are decoded one by one: numbers and strings in JSON,
     BYTES elements, repeated fields in protobuf. A key, or a value that belongs to no tensor, counts as 256.

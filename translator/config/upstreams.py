@@ -61,7 +61,8 @@ class UpstreamOptions(Section):
     max_decompressed_bytes: Decompressed = DECODING.max_decompressed_bytes
     """The maximum size of a compressed answer after decompression."""
     max_compression_ratio: Ratio = DECODING.max_compression_ratio
-    """The maximum ratio of that size to the compressed one, for answers above 1 MiB after decompression."""
+    """The maximum ratio of that size to the compressed one, for answers above 1 MiB after decompression. Not
+    over brpc."""
     max_elements: Elements = DECODING.max_elements
     """The maximum number of elements of an answer that are decoded one by one, as on a listener."""
     probe_interval_secs: Annotated[float, Field(ge=0)] = 5.0

@@ -81,7 +81,8 @@ class Meta:
     """What precedes a message. ``service`` is None where it is no request; ``correlation_id`` is opaque
     and is echoed as it came; ``timeout_ms`` 0 is none. ``attachment_size`` is as claimed, unchecked.
     ``headers`` are the user fields of a request, by name in lower case, with its trace and its request id.
-    ``credential`` is the authentication data of a client's ``Authenticator``."""
+    ``credential`` is the authentication data of a client's ``Authenticator``; ``content_type`` is 0 for
+    protobuf."""
 
     service: str | None
     method: str
@@ -93,6 +94,7 @@ class Meta:
     attachment_size: int
     headers: Mapping[str, str]
     credential: str = ""
+    content_type: int = 0
 
 
 class BrpcFrameReader:
@@ -288,6 +290,7 @@ def read_meta(data: Buffer) -> Meta:
         meta.attachment_size,
         headers_in(meta) if has_request else NO_HEADERS,
         _text(meta.authentication_data) if has_request else "",
+        meta.content_type,
     )
 
 

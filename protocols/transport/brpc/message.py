@@ -18,6 +18,9 @@ from interlingua.protocols.wire import BrpcAnswer, BrpcRequest
 from interlingua.schemas import Context, ErrorCode, InferenceError
 from interlingua.schemas.offload import CLIENT, DecodingLimits
 
+_CONTENT_TYPES = {1: "json", 2: "proto_json", 3: "proto_text"}
+"""Of messages that are not protobuf, in the words of brpc."""
+
 
 def context_of(meta: Meta, peer: str, identity: str | None) -> Context:
     """The context of a call by ``peer``, whose certificate has the name ``identity``."""
@@ -35,6 +38,10 @@ def unpack(request: BrpcRequest, meta: Meta, most: int, limits: DecodingLimits) 
 
     ``meta.compress_type`` becomes 0 then; of a long message it stays, for ``inflate``.
     """
+    if meta.content_type:
+        name = _CONTENT_TYPES.get(meta.content_type, "unknown")
+        text = f"content_type={meta.content_type} ({name}) is not supported: messages are protobuf"
+        return BrpcAnswer(code=BrpcStatus.EREQUEST, text=text)
     attached, payload = meta.attachment_size, memoryview(request.message)
     if attached > request.size:
         return BrpcAnswer(
@@ -47,8 +54,8 @@ def unpack(request: BrpcRequest, meta: Meta, most: int, limits: DecodingLimits) 
     if meta.compress_type and len(payload) <= SHORT_BYTES:
         try:
             request.message = decompress(meta.compress_type, payload, most, limits)
-        except InferenceError:
-            return unparsable(request)
+        except InferenceError as error:
+            return _refusal(request, error)
         meta.compress_type = 0
     return None
 
@@ -63,9 +70,13 @@ async def inflate(
             limits, decompress, compress_type, memoryview(request.message), most, limits
         )
     except InferenceError as error:
-        if error.code is ErrorCode.OVERLOADED:
-            return overloaded(error.message)
-        if "option" in error.details:
-            return BrpcAnswer(code=BrpcStatus.EREQUEST, text=error.message)
-        return unparsable(request)
+        return _refusal(request, error)
     return None
+
+
+def _refusal(request: BrpcRequest, error: InferenceError) -> BrpcAnswer:
+    if error.code is ErrorCode.OVERLOADED:
+        return overloaded(error.message)
+    if error.code is ErrorCode.TOO_LARGE:
+        return BrpcAnswer(code=BrpcStatus.EREQUEST, text=error.message)
+    return unparsable(request)

@@ -12,13 +12,12 @@ import logging
 from functools import partial
 from typing import cast
 
-from interlingua.protocols.content_coding import most_inflated
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.backlog import Backlog
 from interlingua.protocols.transport.brpc import refusals
 from interlingua.protocols.transport.brpc.admission import AdmittedCall, CallAdmission
 from interlingua.protocols.transport.brpc.bounded import BoundedGrpc, BoundedHttp
-from interlingua.protocols.transport.brpc.compression import name_of
+from interlingua.protocols.transport.brpc.compression import most_decompressed, name_of
 from interlingua.protocols.transport.brpc.first_bytes import protocol_of
 from interlingua.protocols.transport.brpc.frame import (
     BrpcFrameReader,
@@ -332,7 +331,7 @@ class _Connection(SharedReceiver):
             self._send(meta.correlation_id, found)
             return
         if meta.compress_type:
-            inflated = most_inflated(len(request.message), most, limits)
+            inflated = most_decompressed(len(request.message), most, limits)
             call = admission.begin(request.size, max(inflated - request.size, 0))
         else:
             call = admission.begin(max(frame.size, len(request.message)))

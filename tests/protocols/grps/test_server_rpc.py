@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import zlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -246,6 +248,56 @@ def test_over_http_on_the_same_port() -> None:
         "/GrpsBrpcService/PredictByHttp", b"\x00\xff", content_type="application/octet-stream"
     )
     assert (status, headers["content-type"], body) == (200, "application/octet-stream", b"\x00\xff")
+
+
+CODED = {"gzip": gzip.compress, "deflate": zlib.compress}
+
+
+@pytest.mark.parametrize("handler", ["http", "brpc/http"])
+@pytest.mark.parametrize("service", [BRPC_SERVICE, "GrpsBrpcService"])
+@pytest.mark.parametrize("coding", CODED)
+def test_a_compressed_body_on_the_path_of_the_stub(handler: str, service: str, coding: str) -> None:
+    http, packed = server("cpp").handlers[handler], CODED[coding]
+    for method in ("Predict", "PredictByHttp"):
+        status, _, body = posted(
+            http,
+            f"/{service}/{method}",
+            packed(b'{"str_data": "x"}'),
+            content_type="application/json",
+            content_encoding=coding,
+        )
+        assert (status, json.loads(body)["str_data"]) == (200, "x")
+    kind = "application/proto"
+    status, _, body = posted(
+        http,
+        f"/{service}/Predict",
+        packed(write_message(text("x"))),
+        content_type=kind,
+        content_encoding=coding,
+    )
+    assert (status, read_message(body).str_data) == (200, "x")
+    status, _, body = posted(
+        http, f"/{service}/Predict", b'{"plain": 1}', content_type="application/json", content_encoding=coding
+    )
+    assert status == 400 and f"is not {coding} data".encode() in body
+
+
+@pytest.mark.parametrize("flavor", ["py", "cpp"])
+@pytest.mark.parametrize(
+    ("path", "coding"),
+    [
+        ("/grps/v1/infer/predict", "gzip"),
+        ("/grps/v1/metadata/model", "gzip"),
+        ("/grps/v1/infer/predict", "br"),
+        ("/GrpsBrpcService/Predict", "br"),
+    ],
+)
+def test_a_refusal_of_a_compressed_body_names_its_coding(flavor: str, path: str, coding: str) -> None:
+    http = server(flavor).handlers["http"]
+    body = gzip.compress(b'{"str_data": "your_model"}')
+    status, _, told = posted(http, path, body, content_type="application/json", content_encoding=coding)
+    assert f"not {coding}" in told.decode()
+    assert status != 200 or json.loads(told)["status"]["status"] == "FAILURE"
 
 
 @pytest.mark.parametrize("flavor", ["py", "cpp"])

@@ -29,6 +29,7 @@ from interlingua.protocols.transport.brpc import server as brpc_server
 from interlingua.protocols.transport.brpc.server import BrpcServer
 from interlingua.protocols.transport.timeouts import Timeouts
 from interlingua.protocols.wire import BrpcAnswer, BrpcHandler, BrpcRequest
+from interlingua.schemas.offload import DecodingLimits
 from tests.protocols.transport.h2.peer import START, RawH2, call, message
 from tests.protocols.transport.peers import LOOPBACK, GrpcEcho, HttpEcho, RawHttp, stalling
 from tests.standins.brpc_client import BrpcStandinClient
@@ -308,12 +309,54 @@ async def test_an_attachment_larger_than_the_message() -> None:
         (4, "unknown", b"lz4"),
         (-1, "unknown", b""),
         (2**31 - 1, "unknown", b""),
-        (2, "gzip", gzip.compress(bytes(1 << 20))),
     ],
 )
 async def test_a_message_that_does_not_decompress(kind: int, name: str, payload: bytes) -> None:
     words = f"Fail to parse request message, CompressType={name}, request_size={len(payload)}"
     await refused(request_frame("Predict", payload, compress_type=kind), 1003, words, max_request_bytes=4096)
+
+
+PACKED = {"snappy": cramjam.snappy.compress_raw, "gzip": gzip.compress, "zlib": zlib.compress}
+
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({"max_request_bytes": 1 << 20}, "max_request_bytes"),
+        ({"limits": DecodingLimits(max_decompressed_bytes=1 << 20)}, "max_decompressed_bytes"),
+    ],
+)
+async def test_a_message_beyond_a_limit_is_refused_by_its_name(
+    name: str, options: dict[str, Any], option: str
+) -> None:
+    packed = bytes(PACKED[name](bytes((1 << 20) + 1)))
+    coding = "deflate" if name == "zlib" else name
+    words = f"the {coding} body has more than the {1 << 20} bytes that {option} of this listener allows, when decompressed"
+    asked = request_frame("Predict", packed, compress_type=list(PACKED).index(name) + 1)
+    await refused(asked, 1003, words, **options)
+
+
+@pytest.mark.parametrize("name", PACKED)
+async def test_a_message_of_any_ratio(name: str) -> None:
+    packed = bytes(PACKED[name](bytes(4_000_000)))
+    assert name == "snappy" or len(packed) * 900 < 4_000_000
+    async with serving() as here, here.client() as client:
+        reply = await client.call("Predict", packed, compress_type=list(PACKED).index(name) + 1)
+        assert len(reply.payload) == 4_000_000
+
+
+@pytest.mark.parametrize(
+    ("number_", "name"), [(1, "json"), (2, "proto_json"), (3, "proto_text"), (4, "unknown")]
+)
+async def test_a_message_that_is_not_protobuf_is_refused_by_its_content_type(number_: int, name: str) -> None:
+    asked = request_frame("Predict", b"{}", extra=number(10, number_))
+    await refused(asked, 1003, f"content_type={number_} ({name}) is not supported: messages are protobuf")
+
+
+async def test_the_content_type_of_protobuf() -> None:
+    async with serving() as here, here.client() as client:
+        assert (await client.call("Predict", b"x", extra=number(10, 0))).payload == b"x"
 
 
 async def test_a_message_that_the_handler_cannot_parse() -> None:
