@@ -11,6 +11,7 @@ where the process would get a signal.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
@@ -71,8 +72,9 @@ class SharedMemory:
         self._max_regions, self._max_bytes = max_regions, max_bytes
 
     def register(self, region: SharedMemoryRegion) -> None:
-        """Open and map ``region``. Raises ALREADY_EXISTS for a used name, INVALID_TENSOR for an invalid key,
-        INTERNAL for an object that cannot be opened or is too small, OVERLOADED above a limit."""
+        """Open and map ``region``. Raises ALREADY_EXISTS for a used name, INVALID_TENSOR for an invalid key
+        and a place that the object does not have, INTERNAL for an object that cannot be opened, OVERLOADED
+        above a limit."""
         if region.name in self._regions:
             raise InferenceError(
                 ErrorCode.ALREADY_EXISTS, f"shared memory region '{region.name}' already in manager"
@@ -103,8 +105,8 @@ class SharedMemory:
 
     def resolve(self, request: InferRequest) -> Placement:
         """Replace every reference in ``request`` by its bytes, and remove the places of its outputs, which no
-        target needs. Raises NOT_FOUND for an unknown region, INVALID_TENSOR for a place outside of it and for
-        an input of the wrong size, INTERNAL for an object that has shrunk."""
+        target needs. Raises NOT_FOUND for an unknown region, INVALID_TENSOR for a place outside of it, for an
+        object that has shrunk, and for an input of the wrong size."""
         request.inputs = tuple(
             self._resolved(tensor, tensor.data, request.model)
             if isinstance(tensor.data, SharedMemoryRef)
@@ -164,50 +166,54 @@ class Placement:
                 f"({place.size} bytes) should be at least {tensor.nbytes} bytes to hold the results"
             )
         written = SharedMemoryRef(place.region, place.offset, tensor.nbytes)
-        if place.upper_limit:
+        if place.upper_limit and tensor.nbytes:
             region.check(written)
         region.write(tensor.view, place.offset)
         return replace(tensor, data=written)
 
 
 class _Region:
-    """A mapped region. The mapping begins at a page boundary."""
+    """A mapped region. It begins at a page boundary."""
 
     def __init__(self, described: SharedMemoryRegion) -> None:
         self.described = described
-        self._skipped = described.offset % mmap.ALLOCATIONGRANULARITY
         self._descriptor = _open(described.key)
         # with the last request that writes here, at the latest
         weakref.finalize(self, os.close, self._descriptor)
         self._end = described.offset + described.byte_size
         self._has_pages = False
         about = os.fstat(self._descriptor)
-        if not stat.S_ISREG(about.st_mode) or not described.offset < self._end <= about.st_size:
-            raise _internal(f"Invalid shared memory region: '{described.key}'")
-        start = described.offset - self._skipped
+        refusal = f"failed to register shared memory region '{described.name}'"
+        if not stat.S_ISREG(about.st_mode) or self._end > about.st_size:
+            raise invalid_tensor(f"{refusal}: invalid args")
         try:
+            if not described.byte_size:  # a mapping of all of the object to Python
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
             self._mapping = mmap.mmap(
                 self._descriptor,
-                self._end - start,
+                described.byte_size,
                 mmap.MAP_SHARED,
                 mmap.PROT_READ | mmap.PROT_WRITE,
-                offset=start,
+                offset=described.offset,
             )
         except (OSError, ValueError) as error:
-            raise invalid_tensor(f"Unable to map shared memory region '{described.key}': {error}") from error
+            # as Triton writes it, without a space
+            why = getattr(error, "strerror", error)
+            raise invalid_tensor(f"{refusal}: unable to process address space{why}") from error
 
     def check(self, place: SharedMemoryRef) -> None:
-        """Raise INVALID_TENSOR if ``place`` is not inside, INTERNAL if the object has shrunk."""
-        if not place.upper_limit and place.offset + place.size > self.described.byte_size:
-            raise invalid_tensor(f"Invalid offset + byte size for shared memory region: '{place.region}'")
+        """Raise INVALID_TENSOR if ``place`` is not inside, or the object has shrunk."""
+        if not place.upper_limit:
+            what = "offset" if place.offset >= self.described.byte_size else "offset + byte size"
+            if what == "offset" or not 0 < place.size <= self.described.byte_size - place.offset:
+                raise invalid_tensor(f"Invalid {what} for shared memory region: '{place.region}'")
         self._check_size()
 
     def view(self, place: SharedMemoryRef) -> memoryview:
-        start = self._skipped + place.offset
-        return memoryview(self._mapping)[start : start + place.size].toreadonly()
+        return memoryview(self._mapping)[place.offset : place.offset + place.size].toreadonly()
 
     def write(self, data: memoryview, offset: int) -> None:
-        """Write ``data`` at ``offset`` of the region. Raises INTERNAL."""
+        """Write ``data`` at ``offset`` of the region. Raises INTERNAL, INVALID_TENSOR for a shrunk object."""
         self._check_size()
         if not self._has_pages:
             try:
@@ -218,14 +224,13 @@ class _Region:
                     f"cannot write to shared memory region '{self.described.name}': {error.strerror}"
                 ) from error
             self._has_pages = True
-        start = self._skipped + offset
         # a memoryview, because it copies right where the input and the output of a request overlap
-        memoryview(self._mapping)[start : start + len(data)] = data
+        memoryview(self._mapping)[offset : offset + len(data)] = data
 
     def _check_size(self) -> None:
         # touching a page that is no longer there would end the process
         if os.fstat(self._descriptor).st_size < self._end:
-            raise _internal(
+            raise invalid_tensor(
                 f"the object behind shared memory region '{self.described.name}' has become smaller"
             )
 

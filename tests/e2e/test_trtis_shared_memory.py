@@ -100,9 +100,9 @@ def test_an_output_may_declare_more_bytes_than_its_region_has(client: Any) -> No
 
 
 def test_a_region_may_begin_within_its_object(client: Any) -> None:
-    with registered(client, "later", 8192, 4100) as view:
+    with registered(client, "later", 8192, 4096) as view:
         given = np.arange(6, dtype=np.float32)
-        view[4100 + 8 : 4100 + 32] = given.tobytes()
+        view[4096 + 8 : 4096 + 32] = given.tobytes()
         answer = client.infer("identity_fp32", {"INPUT0": Shared("later", 24, 8, (6,))}, ["OUTPUT0"])
         assert (answer.outputs["OUTPUT0"] == given).all()
 
@@ -133,13 +133,13 @@ def test_strings_and_classes_with_shared_memory(client: Any) -> None:
 def test_regions_are_listed(client: Any) -> None:
     client.unregister_all()
     assert client.regions() == {}
-    with shared_object(4096) as (key, _):
-        client.register("one", key, 1000, 24)
+    with shared_object(8192) as (key, _):
+        client.register("one", key, 1000, 4096)
         client.register("two", key, 4096)
         found = client.regions()
         assert set(found) == {"one", "two"}
         assert found["one"].system_shared_memory.shared_memory_key == key
-        assert (found["one"].system_shared_memory.offset, found["one"].byte_size) == (24, 1000)
+        assert (found["one"].system_shared_memory.offset, found["one"].byte_size) == (4096, 1000)
         client.unregister("one")
         assert set(client.regions()) == {"two"}
         client.unregister_all()
@@ -199,6 +199,10 @@ def test_what_is_wrong_with_shared_memory(client: Any) -> None:
                 client.infer("simple", ones, {"OUTPUT0": Shared("region", 60, 0)})
         finally:
             client.unregister("region")
+    with shared_object(8192) as (key, _):
+        for size, offset in ((8193, 0), (8, 8192), (8, 2**63), (2**63, 0), (0, 0), (8, 16)):
+            with refused("INVALID_ARG", "failed to register shared memory region 'off'"):
+                client.register("off", key, size, offset)
     with refused("INTERNAL", "Unable to open shared memory region: '/nothing_like_it'"):
         client.register("lost", "/nothing_like_it", 64)
     with refused("INVALID_ARG", "failed to register CUDA shared memory region: 'gpu', GPUs not supported"):
