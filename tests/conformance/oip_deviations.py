@@ -60,6 +60,13 @@ HTTP: tuple[Deviation, ...] = (
         ),
     ),
     Deviation(
+        "a second region of one shared memory object",
+        "the original has closed the object",
+        400,
+        _STATUS,
+        ("shm_reg_too_big", "shm_reg_zero"),
+    ),
+    Deviation(
         "health, model readiness",
         "KServe's client reads it",
         200,
