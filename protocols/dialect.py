@@ -218,8 +218,8 @@ class HttpEndpoint:
     do not accept HTML. With a ``prefix``, ``open`` needs nothing of the body. With ``repeatable``
     neither, and ``decode`` reads all requests of equal headers with one ``Opened``, which it does not change.
     With ``inline``, ``open`` changes nothing, and is cheap enough to be repeated. With ``any_case`` the
-    literals of ``path``, in lower case, match in any case. A caller who may request none of its ``operations``
-    is refused before the body is read; it has none if ``fail`` needs the message.
+    literals of ``path``, in lower case, match in any case. A caller who may request none of the
+    ``operations`` is refused before the body is read; there are none if ``fail`` needs the message.
     """
 
     method: str
