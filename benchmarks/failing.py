@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import processes
+from benchmarks import processes, progress
 from interlingua.protocols.registry import DIALECTS
 from interlingua.protocols.transport.address import parse_url
 from interlingua.protocols.transport.clients import CLIENTS
@@ -212,15 +212,15 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=20, help="the size of a request")
     parser.add_argument("--only", default="", help="failures whose names contain this")
     options = parser.parse_args()
-    print(f"{'MiB before':>10} {'at peak':>8} {'after':>8}")
+    progress.say(f"{'MiB before':>10} {'at peak':>8} {'after':>8}\n")
     with tempfile.TemporaryDirectory() as folder, daemon(Path(folder)) as (server, failures):
-        for failure in failures.values():
-            if options.only in failure.name:
-                server.reset_peak()
-                before = server.resident_mib()
-                asyncio.run(fail(failure, options.mib << 20, options.requests))
-                figures = f"{before:10.0f} {server.own_peak_mib():8.0f} {server.resident_mib():8.0f}"
-                print(f"{figures}  {failure.name}", flush=True)
+        chosen = [failure for name, failure in failures.items() if options.only in name]
+        for failure in progress.each(chosen, lambda failure: failure.name):
+            server.reset_peak()
+            before = server.resident_mib()
+            asyncio.run(fail(failure, options.mib << 20, options.requests))
+            figures = f"{before:10.0f} {server.own_peak_mib():8.0f} {server.resident_mib():8.0f}"
+            progress.say(f"{figures}  {failure.name}\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ buffers in ``parts``, which a transport writes one after the other without joini
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Protocol
 
@@ -276,15 +276,14 @@ class GrpcAnswer:
 
 
 class GrpcHandler(Protocol):
-    """Answers what a gRPC listener receives. None of its methods raises."""
+    """Answers what a gRPC listener receives. None of its methods raises. ``restricted`` are the unary methods
+    that :meth:`refusal` may refuse."""
+
+    restricted: Collection[str] = ()
 
     def offers(self, method: str) -> Literal["unary", "stream"] | None:
         """Whether ``method`` exists here and how it is called; the transport answers UNIMPLEMENTED
         where it does not."""
-
-    def restricts(self, method: str) -> bool:
-        """Whether :meth:`refusal` may refuse a unary call of ``method``."""
-        return False
 
     def refusal(self, request: GrpcRequest) -> GrpcAnswer | None:
         """The answer to a unary call that its metadata refuse, before its message is read; None for any

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import cached_property, partial
 from operator import attrgetter
 from typing import Literal
 
-from interlingua.protocols.dialect import GrpcEndpoint
+from interlingua.protocols.dialect import Binding, GrpcEndpoint
 from interlingua.protocols.reflection import REFLECTION_METHODS, Reflection
 from interlingua.protocols.transport.grpc.messages import MessageError
 from interlingua.protocols.transport.load import SMALL_BYTES
@@ -19,7 +19,7 @@ from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.schemas.offload import OffloadRequired
 from interlingua.translator.serving.access_log import Size
 from interlingua.translator.serving.answer_headers import with_request_id
-from interlingua.translator.serving.handler import Items, TransportPipeline
+from interlingua.translator.serving.handler import Handling, Items, TransportPipeline
 from interlingua.translator.serving.in_flight import InFlightRequest, error_of, refuse_inference
 from interlingua.translator.serving.interleave import interleave
 
@@ -74,6 +74,11 @@ class GrpcPipeline(TransportPipeline):
     _status = grpc_status
     _too_large = staticmethod(_exhausted)
 
+    def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
+        super().__init__(handling, bindings)
+        self.restricted: set[str] = set()
+        self.follow()
+
     @cached_property
     def _reflection(self) -> Reflection:
         # most listeners never get a reflection request
@@ -89,9 +94,12 @@ class GrpcPipeline(TransportPipeline):
             return "stream"
         return None if found is None else "unary"
 
-    def restricts(self, method: str) -> bool:
-        """See ``GrpcHandler``."""
-        return self._processor.authenticates or self._restricts(self._endpoints[method][0])
+    def follow(self) -> None:
+        """The options of the processor may have changed."""
+        self.restricted.clear()
+        for method, (endpoint, *_) in self._endpoints.items():
+            if not endpoint.streaming and (self._processor.authenticates or self._restricts(endpoint)):
+                self.restricted.add(method)
 
     async def stream(self, call: GrpcRequest, messages: AsyncIterator[Buffer]) -> AsyncIterator[GrpcAnswer]:
         """Answer every message of a stream, while later ones are already at work."""

@@ -104,6 +104,8 @@ class Pipeline:
         bindings."""
         self.authorization = successor.authorization
         self._processor.follow(successor._processor)
+        for handler in (self.handlers["grpc"], self.handlers["brpc/grpc"]):
+            handler.follow()
         self.load.limit_as(successor.load)
 
     def _record(self, refused: RefusedRequest) -> None:

@@ -59,7 +59,7 @@ class BoundedGrpc:
         self._handler = handler
         self._server = server
         self.offers = handler.offers
-        self.restricts = handler.restricts
+        self.restricted = handler.restricted
         self.refusal = handler.refusal
         self.stream = handler.stream
 

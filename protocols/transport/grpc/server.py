@@ -327,7 +327,12 @@ class _Connection(SharedReceiver):
             self.load.record(RefusedRequest("grpc", headers.method, self.peer, status, error))
             connection.sender.refuse(number, headers.refusal, ended)
             return None
-        return (StreamCall if headers.streaming else UnaryCall)(self, connection, number, headers, ended)
+        if headers.streaming:
+            return StreamCall(self, connection, number, headers, ended)
+        call = UnaryCall(self, connection, number, headers, ended)
+        if headers.method in self.handler.restricted:
+            call.check_caller()
+        return call
 
     def _check_liveness(self) -> None:
         """Ping a client that is silent while its calls run; abort where it does not answer."""

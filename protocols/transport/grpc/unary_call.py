@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 from interlingua.protocols.fast_path import FastCall
-from interlingua.protocols.transport.grpc.call import CallHost, GrpcCall
-from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK, CallHeaders, trailers
+from interlingua.protocols.transport.grpc.call import GrpcCall
+from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK, trailers
 from interlingua.protocols.transport.grpc.messages import (
     PREFIX,
     PREFIX_BYTES,
@@ -30,7 +30,6 @@ from interlingua.protocols.transport.h2.passthrough import (
     PASSED_BYTES,
     FramePassthrough,
 )
-from interlingua.protocols.transport.h2.server import ServerConnection
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.load import SMALL_BYTES, RefusedRequest
 from interlingua.protocols.wire import NO_CONTEXT, ArrivingMessage, Buffer, GrpcAnswer, GrpcRequest
@@ -46,20 +45,12 @@ class UnaryCall(GrpcCall):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        host: CallHost,
-        connection: ServerConnection[CallHeaders | None],
-        number: int,
-        headers: CallHeaders,
-        ended: bool,
-    ) -> None:
-        super().__init__(host, connection, number, headers, ended)
-        if host.handler.restricts(headers.method):
-            request = self._request(b"")
-            answer = host.handler.refusal(request)
-            if answer is not None:
-                self._task = host.loop.create_task(self._run(request, answer))
+    def check_caller(self) -> None:
+        """Have the handler refuse the call by its headers, if it does."""
+        request = self._request(b"")
+        answer = self._host.handler.refusal(request)
+        if answer is not None:
+            self._task = self._host.loop.create_task(self._run(request, answer))
 
     def _request(self, message: Any) -> GrpcRequest:
         headers = self._headers
