@@ -38,7 +38,7 @@ async def made(kind: type[Proxy] | type[Relay], port: int) -> Proxy | Relay:
 
 async def ends(reader: asyncio.StreamReader) -> None:
     """Read to the end, however the connection ends."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         try:
             while await reader.read(1 << 20):
                 pass
@@ -66,7 +66,7 @@ async def test_one_whose_server_does_not_read(
     writer.write(bytes(16 << 20))
     there, back = await accepted.get()
     await asyncio.sleep(0.2)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await proxy.stop()
     await ends(reader)
     await ends(there)

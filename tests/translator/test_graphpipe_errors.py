@@ -60,7 +60,7 @@ async def listening(errors: str, *dialects: str) -> AsyncIterator[tuple[str, Any
 
 def posted(url: str, array: np.ndarray) -> requests.Response:
     body = bytes(convert.serialize_infer_request(convert.InferReq("", [array], [], [])))
-    return requests.post(url, body, timeout=5)
+    return requests.post(url, body, timeout=30)
 
 
 def error_in(body: bytes) -> tuple[int, bytes]:
@@ -91,7 +91,7 @@ async def test_errors_in_band(dialects: tuple[str, ...]) -> None:
         said = await asyncio.to_thread(posted, url + "/graphpipe/echo", VALUES.repeat(100, 0))
         assert error_in(said.content)[0] == ErrorCode.TOO_LARGE.value
         # what is no message is told as before
-        said = await asyncio.to_thread(requests.get, url + "/graphpipe/absent", timeout=5)
+        said = await asyncio.to_thread(requests.get, url + "/graphpipe/absent", timeout=30)
         assert said.status_code == 404
         assert not (await models["absent"].ready()).ready
         assert (await models["m"].ready()).ready

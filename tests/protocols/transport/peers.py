@@ -189,7 +189,7 @@ class RawHttp:
 
     async def ended(self) -> bool:
         """Whether the server closes the connection without another byte."""
-        return await asyncio.wait_for(self.reader.read(), 10) == b""
+        return await asyncio.wait_for(self.reader.read(), 30) == b""
 
 
 def post(path: str, body: bytes = b"", *headers: str, version: str = "1.1") -> bytes:

@@ -228,7 +228,7 @@ async def test_a_connection_that_is_cancelled_as_it_opens_is_lost() -> None:
         opening = asyncio.create_task(connect(address, address.host, Cancelling, 5))
         with pytest.raises(asyncio.CancelledError):
             await opening
-        await asyncio.wait_for(made[0].lost, 10)
+        await asyncio.wait_for(made[0].lost, 30)
         accepted, _ = server.accept()
         with accepted:
             accepted.settimeout(10)

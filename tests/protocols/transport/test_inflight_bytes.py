@@ -79,7 +79,7 @@ async def received(stream: Stream, enough: int) -> bytes:
     """What arrives, up to the end of the connection or more than ``enough`` bytes."""
     data = b""
     with contextlib.suppress(ConnectionError):
-        while len(data) <= enough and (piece := await asyncio.wait_for(stream[0].read(1 << 20), 5)):
+        while len(data) <= enough and (piece := await asyncio.wait_for(stream[0].read(1 << 20), 30)):
             data += piece
     return data
 

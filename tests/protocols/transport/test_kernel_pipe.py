@@ -127,7 +127,7 @@ async def test_a_source_that_ends_ends_it(reset: bool) -> None:
         if reset:
             both.sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         both.sender.close()
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 30)
         assert both.moved == [3] and len(descriptors()) == len(before) - 1
 
 
@@ -140,7 +140,7 @@ async def test_a_source_that_has_only_what_it_cannot_move_ends_it() -> None:
         both.sender.send(b"!", socket.MSG_OOB)
         both.sender.send(b"def")
         assert await both.receive(3) == b"abc"
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 30)
         assert both.moved == [3] and descriptors() == before
         with socket.socket(fileno=os.dup(both.source.get_extra_info("socket").fileno())) as own:
             assert own.recv(100) == b"def"
@@ -183,7 +183,7 @@ async def test_a_sink_that_fails_raises() -> None:
         await until(lambda: both.blocked == [True])
         both.receiver.close()
         with pytest.raises(ConnectionError):
-            await asyncio.wait_for(running, 5)
+            await asyncio.wait_for(running, 30)
         assert len(descriptors()) == len(before) - 1
         sending.cancel()
 
@@ -225,7 +225,7 @@ async def test_an_error_of_its_owner_ends_it() -> None:
         running = asyncio.create_task(pipe.run())
         await both.send(b"abc")
         with pytest.raises(ValueError, match="3"):
-            await asyncio.wait_for(running, 5)
+            await asyncio.wait_for(running, 30)
         assert descriptors() == before
 
 

@@ -68,7 +68,7 @@ async def test_callers_that_go_away_give_back_their_turn() -> None:
     lanes.leave()
     first.cancel()  # it has got the place, and does not know it yet
     await asyncio.gather(first, return_exceptions=True)
-    await asyncio.wait_for(second, 10)
+    await asyncio.wait_for(second, 30)
     third = asyncio.create_task(lanes.enter("c"))
     await turns()
     third.cancel()

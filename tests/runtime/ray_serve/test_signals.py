@@ -26,7 +26,7 @@ async def test_a_handler_of_the_loop_is_called_after_another_was_installed() -> 
         await asyncio.to_thread(replace)
         assert threading.current_thread() is threading.main_thread()
         os.kill(os.getpid(), signal.SIGHUP)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await called.wait()
     finally:
         loop.remove_signal_handler(signal.SIGHUP)

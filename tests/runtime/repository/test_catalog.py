@@ -496,7 +496,7 @@ async def test_a_slow_upstream_delays_no_other_status(
 ) -> None:
     monkeypatch.setattr(catalog_module, "_STATUS_SECS", 0.02)
     catalog = ModelCatalog({"far": UpstreamModel("far", Down(60.0), "far")})
-    assert await asyncio.wait_for(catalog.statuses(), 10) == {"far": ModelStatus("far")}
+    assert await asyncio.wait_for(catalog.statuses(), 30) == {"far": ModelStatus("far")}
 
 
 async def test_an_engine_that_breaks_its_promise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

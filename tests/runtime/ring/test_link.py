@@ -263,7 +263,7 @@ async def test_memory_of_requests_and_answers_without_a_reader_comes_back(link: 
     await asyncio.sleep(0)
     unread.cancel()
     late = asyncio.create_task(link.client.infer(request(of(1 << 20)), "model"))
-    await asyncio.wait_for(began.wait(), 5)
+    await asyncio.wait_for(began.wait(), 30)
     done.set()
     await until(lambda: link.server._channel.arena.used_bytes, pace_secs=0)
     late.cancel()
@@ -280,7 +280,7 @@ async def test_memory_of_requests_and_answers_without_a_reader_comes_back(link: 
     with pytest.raises(InferenceError, match="no shared memory"):
         await link.client.infer(request(of(3 << 20), of(2 << 20)), "model")
     link.models["model"].received.clear()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         for arena in (link.client._channel.arena, link.server._channel.arena):
             await until(lambda arena=arena: arena.allocate(ARENA_BYTES) is not None)
 
@@ -302,7 +302,7 @@ async def test_a_cancelled_caller_cancels_the_request(link: Link) -> None:
     await began.wait()
     sending.cancel()
     await asyncio.wait((sending,))
-    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.wait_for(ended.wait(), 30)
     # also one that is cancelled before the runtime has begun it
     sending = asyncio.create_task(link.client.infer(request(of(4)), "model"))
     await asyncio.sleep(0)
@@ -357,7 +357,7 @@ async def test_a_stream_does_not_run_ahead_of_its_caller(link: Link) -> None:
     await asyncio.sleep(0.01)
     assert sent <= WINDOW + 3
     await stream.aclose()
-    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.wait_for(ended.wait(), 30)
 
 
 async def test_a_stream_that_fails_raises(link: Link) -> None:
@@ -409,7 +409,7 @@ async def test_a_lost_runtime_fails_what_runs(link: Link) -> None:
     stream = link.client.stream(request(of(4)), "model")
     await anext(stream)
     await link.server.close()
-    await asyncio.wait_for(link.client_lost.wait(), 5)
+    await asyncio.wait_for(link.client_lost.wait(), 30)
 
     async def rest() -> None:
         async for _ in stream:
@@ -438,7 +438,7 @@ async def test_a_lost_front_end_cancels_what_runs(link: Link) -> None:
     sending = asyncio.create_task(link.client.infer(request(of(4)), "model"))
     await asyncio.sleep(0.01)
     link.client.close()
-    await asyncio.wait_for(link.server_lost.wait(), 5)
+    await asyncio.wait_for(link.server_lost.wait(), 30)
     assert cancelled.is_set()
     with pytest.raises(InferenceError):
         await sending
@@ -448,7 +448,7 @@ async def test_damaged_memory_ends_the_channel(link: Link, caplog: pytest.LogCap
     link.models["model"] = Model(echo)
     link.client._channel._writer._counters[0] = 1 << 40
     link.client._channel._flush()
-    await asyncio.wait_for(link.server_lost.wait(), 5)
+    await asyncio.wait_for(link.server_lost.wait(), 30)
     assert "channel memory damaged" in caplog.text
 
 

@@ -204,7 +204,7 @@ async def test_once_a_request_has_expired_the_others_form_a_batch_of_their_own(d
     policy = replace(OVERRIDE, delays=delays)
     model = model_of(instance, replace(PREFERRED, default_policy=policy))
     first, *others = requested(model, request(1, timeout_us=100_000), request(2, 2), request(3, 2))
-    done = await asyncio.wait_for(asyncio.gather(*others), 5)
+    done = await asyncio.wait_for(asyncio.gather(*others), 30)
     assert [value_of(answer) for answer in done] == [2, 3]
     assert instance.batches == [[2, 2, 3, 3]]
     if delays:
@@ -238,7 +238,7 @@ async def test_requests_of_two_priorities_expire_one_after_the_other() -> None:
         request(5, 3, priority=2),
         request(6, 6, priority=2),
     )
-    await asyncio.wait_for(asyncio.gather(*tasks[:3], tasks[4]), 5)
+    await asyncio.wait_for(asyncio.gather(*tasks[:3], tasks[4]), 30)
     assert (await refusal(tasks[3])).message == "Request timeout expired"
     assert instance.batches == [[1, 1, 3, 3], [2, 5, 5, 5]]
     assert not tasks[5].done()
@@ -376,7 +376,7 @@ async def test_closing_runs_what_waits_at_once() -> None:
     tasks = requested(model, request(1), request(2))
     await settled()
     assert not instance.batches
-    await asyncio.wait_for(model.close(), 5)
+    await asyncio.wait_for(model.close(), 30)
     assert [value_of(await task) for task in tasks] == [1, 2]
     assert instance.closed
 

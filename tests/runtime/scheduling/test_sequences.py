@@ -338,7 +338,7 @@ async def test_closing_runs_what_waits_and_no_longer_waits_for_ends(strategy: Di
     await settled()
     instance.open.set()
     assert await sums(waiting) == [1, 2, 1, 1, 2]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await closing
 
 

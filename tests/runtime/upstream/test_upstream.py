@@ -209,7 +209,7 @@ async def test_an_answer_that_is_not_taken_yet_does_not_keep_its_sequence_waitin
     target = model(Recorded(simple=METADATA, config=(200, CONFIG), infer=(200, ANSWER)))
     first = target.stream(InferRequest("ours", INPUTS, id="1", sequence=Sequence("s")))
     assert (await anext(first)).final
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async for response in target.stream(InferRequest("ours", INPUTS, id="2", sequence=Sequence("s"))):
             assert response.final
     await first.aclose()

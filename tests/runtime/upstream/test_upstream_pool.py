@@ -704,7 +704,7 @@ async def test_an_upstream_leaves_after_the_requests_of_a_server_that_goes(
     assert going.hold is not None
     going.hold.set()
     assert await waiting == b"fine"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await early
         await late
     assert going.closed

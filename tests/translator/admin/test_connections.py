@@ -68,14 +68,14 @@ async def test_a_connection_with_a_request_in_flight_stays() -> None:
         first = await asyncio.open_connection(address.host, address.port)
         clients.append(first)
         first[1].write(b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n")
-        await asyncio.wait_for(echo.entered.wait(), 10)
+        await asyncio.wait_for(echo.entered.wait(), 30)
         for _ in range(3 * MOST):
             clients.append(await asyncio.open_connection(address.host, address.port))
         clients[-1][1].write(b"GET /last HTTP/1.1\r\nhost: a\r\n\r\n")
-        assert (await asyncio.wait_for(clients[-1][0].readline(), 10)).startswith(b"HTTP/1.1 200")
+        assert (await asyncio.wait_for(clients[-1][0].readline(), 30)).startswith(b"HTTP/1.1 200")
         assert load.connections == MOST and load.refused["max_connections"] == 2 * MOST + 1
         echo.release.set()
-        assert (await asyncio.wait_for(first[0].readline(), 10)).startswith(b"HTTP/1.1 200")
+        assert (await asyncio.wait_for(first[0].readline(), 30)).startswith(b"HTTP/1.1 200")
     finally:
         for _, writer in clients:
             writer.close()

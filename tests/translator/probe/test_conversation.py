@@ -26,7 +26,7 @@ async def test_a_server_that_never_ends_is_not_heard_to_the_end(monkeypatch: pyt
                 await writer.drain()
         writer.close()
 
-    async with asyncio.timeout(10), await asyncio.start_server(endless, "127.0.0.1", 0) as server:
+    async with asyncio.timeout(30), await asyncio.start_server(endless, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         async with Conversation(
             parse_url(f"127.0.0.1:{port}"), DIALECTS["oip"].bindings["http"], 60.0

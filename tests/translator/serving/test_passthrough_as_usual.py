@@ -151,7 +151,7 @@ async def test_connections_that_retire_finish_their_messages(passed: list[bool])
                 number = one.open(METHOD)
                 side = one.side(number)
                 await one.data(number, whole[:300_000])
-                await asyncio.wait_for(begun.wait(), 5)
+                await asyncio.wait_for(begun.wait(), 30)
                 stopping = None
                 if how == "retire":
                     here.server.retire_connections()
@@ -281,7 +281,7 @@ async def test_a_reload_in_the_middle(passed: list[bool]) -> None:
             number = one.open(METHOD)
             side = one.side(number)
             await one.data(number, whole[:300_000])
-            await asyncio.wait_for(begun.wait(), 5)
+            await asyncio.wait_for(begun.wait(), 30)
             models["m"] = another.assembly.service.router.models["m"]
             await one.data(number, whole[300_000:], ended=True)
             await one.ended(number)

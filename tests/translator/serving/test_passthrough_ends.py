@@ -130,7 +130,7 @@ async def test_a_server_ends_in_the_middle_of_a_request(what: str, passed: list[
         number = one.open(METHOD)
         side = one.side(number)
         await one.data(number, whole[:300_000])
-        await asyncio.wait_for(done.wait(), 5)
+        await asyncio.wait_for(done.wait(), 30)
         await asyncio.sleep(0.02)
         if not side.ended:
             await one.data(number, whole[300_000:], ended=True)
@@ -315,7 +315,7 @@ async def test_a_caller_ends_in_the_middle(what: str, passed: list[bool]) -> Non
         number = other.open(METHOD, *deadline)
         side = other.side(number)
         await other.data(number, whole[:300_000])
-        await asyncio.wait_for(arrived.wait(), 5)
+        await asyncio.wait_for(arrived.wait(), 30)
         if what == "resets":
             other.write(frame(RST_STREAM, 0, number, (8).to_bytes(4, "big")))
         elif what == "leaves":

@@ -83,6 +83,6 @@ async def test_an_upstream(passed: bool) -> None:
             ) as assembly:
                 context = await answered(assembly, "n")
         finally:
-            await asyncio.wait_for(server.stop(0), 10)
+            await asyncio.wait_for(server.stop(0), 30)
     assert list(context.timings) == (["upstream"] if passed else ["decode", "upstream", "encode"])
     assert (context.target, context.version, context.upstream) == ("n", "1", str(address))

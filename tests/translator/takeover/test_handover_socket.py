@@ -110,7 +110,7 @@ async def test_one_at_a_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         releasing = asyncio.create_task(second.release())
         await until(lambda: here.taken)
         here.handover.release()
-        await asyncio.wait_for(releasing, 10)
+        await asyncio.wait_for(releasing, 30)
         assert "took over" in caplog.text
         assert [each.removes for each in (*here.sockets, *second.sockets)] == [False, True, True]
         for each in second.sockets:

@@ -64,7 +64,7 @@ async def test_requests_get_their_own_replies() -> None:
     found = await asyncio.gather(*(ends.here.request("ask", number) for number in range(50)))
     assert found == [("ask", number) for number in range(50)]
     ends.there.close()
-    await asyncio.wait_for(ends.lost.wait(), 5)
+    await asyncio.wait_for(ends.lost.wait(), 30)
     with pytest.raises(ControlLostError):
         await ends.here.request("ask")
     # dropped, its descriptor closed

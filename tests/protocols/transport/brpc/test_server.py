@@ -436,7 +436,7 @@ async def test_what_closes_the_connection(data: bytes) -> None:
         await client.send(data)
         # an answer that was on its way may be lost, as with the original
         with contextlib.suppress(ConnectionResetError):
-            assert len(await asyncio.wait_for(client.reader.read(), 10)) in (0, 38)
+            assert len(await asyncio.wait_for(client.reader.read(), 30)) in (0, 38)
         await until(lambda: not here.server.connections.open)
 
 
@@ -738,7 +738,7 @@ def test_any_bytes(pieces: list[bytes], step: int) -> None:
                         client.writer.write(data[place : place + step])
                         await asyncio.sleep(0)
                     client.writer.write_eof()
-                    await asyncio.wait_for(client.reader.read(), 10)
+                    await asyncio.wait_for(client.reader.read(), 30)
             async with here.client() as client:
                 assert (await client.call("Predict", b"well")).payload == b"well"
             await until(lambda: not here.server.connections.open and not here.server.connections.in_flight)

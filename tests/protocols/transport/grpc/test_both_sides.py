@@ -225,16 +225,16 @@ class TestServer(OnEachEngine):
         handler = GrpcEcho()
         async with serving(handler) as server, plain(server) as channel:
             call = channel.unary_unary(WAIT)(b"x")
-            await asyncio.wait_for(handler.entered.wait(), 10)
+            await asyncio.wait_for(handler.entered.wait(), 30)
             call.cancel()
-            await asyncio.wait_for(handler.cancelled.wait(), 10)
+            await asyncio.wait_for(handler.cancelled.wait(), 30)
 
     async def test_a_deadline_cancels(self) -> None:
         handler = GrpcEcho()
         async with serving(handler) as server:
             error = await failed(server, method=WAIT, timeout=0.2)
             assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            await asyncio.wait_for(handler.cancelled.wait(), 10)
+            await asyncio.wait_for(handler.cancelled.wait(), 30)
 
     async def test_unix_socket(self, tmp_path: Path) -> None:
         address = Address(path=str(tmp_path / "run" / "x.sock"))
@@ -275,9 +275,9 @@ class TestStreams(OnEachEngine):
         async with serving(handler) as server, plain(server) as channel:
             call = channel.stream_stream(STREAM)()
             await call.write(b"wait")
-            await asyncio.wait_for(handler.entered.wait(), 10)
+            await asyncio.wait_for(handler.entered.wait(), 30)
             call.cancel()
-            await asyncio.wait_for(handler.cancelled.wait(), 10)
+            await asyncio.wait_for(handler.cancelled.wait(), 30)
 
 
 class TestStopping(OnEachEngine):
@@ -287,7 +287,7 @@ class TestStopping(OnEachEngine):
         await server.start()
         async with plain(server) as channel:
             call = channel.unary_unary(WAIT)(b"kept")
-            await asyncio.wait_for(handler.entered.wait(), 10)
+            await asyncio.wait_for(handler.entered.wait(), 30)
             stopping = asyncio.create_task(server.stop(10))
             await asyncio.sleep(0.1)
             assert not stopping.done()
@@ -382,7 +382,7 @@ class TestClient:
                 with pytest.raises(InferenceError, match="cannot be reached"):
                     await sender.send(GrpcRequest(CALL, b"2"))
                 async with serving(GrpcEcho(), address):
-                    async with asyncio.timeout(10):
+                    async with asyncio.timeout(30):
                         while True:
                             try:
                                 assert (await sender.send(GrpcRequest(CALL, b"3"))).message == b"3"
@@ -401,11 +401,11 @@ class TestClient:
         handler = GrpcEcho()
         async with serving(handler) as server, client(server.address) as sender:
             asking = asyncio.ensure_future(sender.send(GrpcRequest(WAIT, b"x")))
-            await asyncio.wait_for(handler.entered.wait(), 10)
+            await asyncio.wait_for(handler.entered.wait(), 30)
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-            await asyncio.wait_for(handler.cancelled.wait(), 10)
+            await asyncio.wait_for(handler.cancelled.wait(), 30)
 
     async def test_an_oversized_answer(self) -> None:
         async with serving(GrpcEcho()) as server:

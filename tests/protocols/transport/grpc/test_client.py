@@ -502,7 +502,7 @@ class TestConnections:
 
         async with scripted(script) as server, client(server.address) as sender:
             assert (await sender.send(request())).code == 13
-            await asyncio.wait_for(left.wait(), 5)
+            await asyncio.wait_for(left.wait(), 30)
 
     async def test_a_goaway_lets_running_calls_end(self) -> None:
         async def script(peer: Peer) -> None:
@@ -655,7 +655,7 @@ class TestStreamedRequests:
             with pytest.raises(InferenceError, match="no message"):
                 async for _ in sender.stream(request(method=STREAM), messages()):
                     pass
-            await asyncio.wait_for(done.wait(), 10)
+            await asyncio.wait_for(done.wait(), 30)
         assert reset == [8]
 
     async def test_a_reader_that_stops_holds_the_window(self) -> None:

@@ -258,7 +258,7 @@ class TestRefusals:
         async with serving() as server:
             reader, writer = await asyncio.open_connection(server.address.host, server.address.port)
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            told = await asyncio.wait_for(reader.read(), 10)
+            told = await asyncio.wait_for(reader.read(), 30)
             writer.close()
         assert told.startswith(b"HTTP/1.1 426 Upgrade Required\r\n") and b"gRPC" in told
 
@@ -402,7 +402,7 @@ class TestDeadlines:
             await client.send(head(1, STREAM, ("grpc-timeout", "200m")), frame(DATA, 0, 1, message(b"a")))
             answer = await client.answer()
             assert answer.body == message(b"a") and answer.status == 4
-            await asyncio.wait_for(handler.cancelled.wait(), 10)
+            await asyncio.wait_for(handler.cancelled.wait(), 30)
 
 
 class TestCancelling:
@@ -412,7 +412,7 @@ class TestCancelling:
             await client.send(call(1, b"", WAIT))
             await handler.entered.wait()
             await client.send(frame(RST_STREAM, 0, 1, struct.pack(">L", 8)))
-            await asyncio.wait_for(handler.cancelled.wait(), 10)
+            await asyncio.wait_for(handler.cancelled.wait(), 30)
             await until(lambda: not server.at_work)
 
     async def test_a_client_that_is_gone(self) -> None:
@@ -421,7 +421,7 @@ class TestCancelling:
             async with RawH2.to(server.address) as client:
                 await client.send(call(1, b"", WAIT), call(3, b"wait", STREAM))
                 await handler.entered.wait()
-            await asyncio.wait_for(handler.cancelled.wait(), 10)
+            await asyncio.wait_for(handler.cancelled.wait(), 30)
             await until(lambda: not server.at_work and not server.connections.open)
 
     async def test_a_reset_in_the_packet_of_the_request(self) -> None:

@@ -83,7 +83,7 @@ class TestManyAtOnce:
         handler = HttpEcho()
         async with serving(handler) as server, RawHttp.to(server.address) as peer:
             await peer.send(WAITING)
-            await asyncio.wait_for(handler.entered.wait(), 10)
+            await asyncio.wait_for(handler.entered.wait(), 30)
             peer.writer.write(post("/", b"x" * 1000) * (64 * 1024))
             await asyncio.sleep(0.3)
             assert peer.writer.transport.get_write_buffer_size() > 32 * MIB
@@ -214,7 +214,7 @@ class TestSlowness:
         ):
             await peer.send(b"POST / HTTP/1.1\r\nHost: x\r\n")
             with pytest.raises((ConnectionError, RuntimeError)):  # noqa: PT012
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     while True:
                         await peer.send(b"A: b\r\n")
                         await asyncio.sleep(0.02)
@@ -288,7 +288,7 @@ class TestBreakingOff:
         async with serving(handler) as server:
             async with RawHttp.to(server.address) as peer:
                 await peer.send(WAITING)
-                await asyncio.wait_for(handler.entered.wait(), 10)
+                await asyncio.wait_for(handler.entered.wait(), 30)
                 reset(peer)
             await asyncio.wait_for(handler.cancelled.wait(), 20)
             await until_idle(server)

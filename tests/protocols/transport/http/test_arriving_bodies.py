@@ -402,15 +402,15 @@ async def test_bodies_leave_before_they_have_arrived(over: Caller) -> None:
 
     async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         await caller.send(request[: MIB * 3 // 4])
-        await asyncio.wait_for(got.wait(), 10)
+        await asyncio.wait_for(got.wait(), 30)
         assert bridge.running == 1
         await caller.send(request[MIB * 3 // 4 :])
         whole = answer.partition(b"\r\n\r\n")[2]
-        begun = await asyncio.wait_for(caller.begin(MIB // 4), 10)
+        begun = await asyncio.wait_for(caller.begin(MIB // 4), 30)
         assert begun.headers["content-length"] == str(len(whole)) and "transfer-encoding" not in begun.headers
         assert bridge.running == 1 and MIB // 4 <= len(begun.body) < len(whole)
         sent.set()
-        assert (await asyncio.wait_for(caller.rest(begun), 10)).body == whole
+        assert (await asyncio.wait_for(caller.rest(begun), 30)).body == whole
         await until(lambda: not bridge.running)
 
 
@@ -488,7 +488,7 @@ async def test_a_slow_upstream_slows_the_caller(over: Caller) -> None:
         await asyncio.sleep(0.1)
         assert bridge.running == 1 and not sending.done() and caller.unsent > size // 4
         go.set()
-        assert (await asyncio.wait_for(caller.reply(), 10)).status == 200
+        assert (await asyncio.wait_for(caller.reply(), 30)).status == 200
         await sending
 
 
@@ -511,7 +511,7 @@ async def test_bodies_that_arrive_count_while_they_are_here(over: Caller) -> Non
         await until(lambda: bool(bridge.heads))
         assert load.body_bytes == HELD[over]  # the most of it that is here at a time
         refused = asyncio.create_task(second.send(oip_request(bytes(size))))
-        assert (reply := await asyncio.wait_for(second.reply(), 10)).status == 429
+        assert (reply := await asyncio.wait_for(second.reply(), 30)).status == 429
         assert b"max_inflight_bytes" in reply.body and load.refused == {"max_inflight_bytes": 1}
         go.set()
         assert (await asyncio.wait_for(first.reply(), 20)).status == 200
@@ -534,7 +534,7 @@ async def test_a_slow_caller_slows_the_upstream(over: Caller) -> None:
         await until(lambda: bool(writers))
         await asyncio.sleep(0.1)
         assert writers[0].transport.get_write_buffer_size() > size // 4 and bridge.running == 1
-        assert (await asyncio.wait_for(caller.reply(), 10)).body.endswith(bytes(size))
+        assert (await asyncio.wait_for(caller.reply(), 30)).body.endswith(bytes(size))
 
 
 async def test_the_time_that_the_caller_takes_is_no_time_of_the_upstream(over: Caller) -> None:
@@ -545,7 +545,7 @@ async def test_the_time_that_the_caller_takes_is_no_time_of_the_upstream(over: C
                 await caller.send(piece)
                 await asyncio.sleep(0.25)
             await asyncio.sleep(0.25)
-            assert (await asyncio.wait_for(caller.reply(), 10)).body.endswith(bytes(12 * MIB))
+            assert (await asyncio.wait_for(caller.reply(), 30)).body.endswith(bytes(12 * MIB))
         assert bridge.ended == {"ok": 1}
 
 
@@ -558,7 +558,7 @@ async def test_an_upstream_that_hangs_runs_into_the_deadline(reads: bool, over: 
 
     async with bridging(behave, timeout_secs=0.2) as bridge, over.to(bridge.server.address) as caller:
         sending = asyncio.create_task(caller.send(oip_request(bytes(32 * MIB))))
-        reply = await asyncio.wait_for(caller.reply(), 5)
+        reply = await asyncio.wait_for(caller.reply(), 30)
         assert reply.status == 504 and b"did not answer before the deadline" in reply.body
         assert bridge.ended == {"DEADLINE_EXCEEDED": 1} and not bridge.running
         sending.cancel()
@@ -573,7 +573,7 @@ async def test_an_answer_that_stops_is_cut_at_the_deadline(over: Caller) -> None
     async with bridging(behave, timeout_secs=0.2) as bridge, over.to(bridge.server.address) as caller:
         await caller.send(oip_request(b"x"))
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-            await asyncio.wait_for(caller.reply(), 5)
+            await asyncio.wait_for(caller.reply(), 30)
         assert bridge.ended == {"DEADLINE_EXCEEDED": 1} and not bridge.running
 
 
@@ -587,7 +587,7 @@ async def test_a_caller_that_stalls_gets_the_usual_refusal(
             over.to(bridge.server.address) as caller,
         ):
             await caller.send(oip_request(pattern(MIB))[:-1])
-            reply = await asyncio.wait_for(caller.reply(), 5)
+            reply = await asyncio.wait_for(caller.reply(), 30)
             assert reply.status == 504 and await caller.ends(reply)
             outcomes.append(reply.body)
             assert not bridge.running
@@ -653,7 +653,7 @@ async def test_an_answer_that_breaks_off_never_looks_complete(ending: str, over:
     async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         await caller.send(oip_request(b"x"))
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-            await asyncio.wait_for(caller.reply(), 5)
+            await asyncio.wait_for(caller.reply(), 30)
         await until(lambda: not bridge.running)
         assert bridge.ended == {"UNAVAILABLE": 1}
         (member,) = bridge.target.upstream.pool.members
@@ -667,7 +667,7 @@ async def test_an_upstream_that_ends_before_it_answers_is_asked_once(over: Calle
 
     async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         sending = asyncio.create_task(caller.send(oip_request(pattern(16 * MIB))))
-        reply = await asyncio.wait_for(caller.reply(), 5)
+        reply = await asyncio.wait_for(caller.reply(), 30)
         assert reply.status == 503 and len(bridge.heads) == 1
         assert bridge.ended == {"UNAVAILABLE": 1} and not bridge.running
         sending.cancel()
@@ -697,7 +697,7 @@ async def test_an_early_answer_goes_to_the_caller_and_ends_both_connections(over
     async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         request = oip_request(pattern(16 * MIB))
         await caller.send(request[: 2 * MIB])
-        reply = await asyncio.wait_for(caller.reply(), 5)
+        reply = await asyncio.wait_for(caller.reply(), 30)
         assert reply.status == 413 and json.loads(reply.body)["error"] == "no"
         await caller.send(request[2 * MIB : 3 * MIB])  # is read and thrown away
         assert await caller.ends(reply)
@@ -714,7 +714,7 @@ async def test_a_streamed_answer_to_half_a_request(over: Caller) -> None:
     async with bridging(behave) as bridge, over.to(bridge.server.address) as caller:
         request = oip_request(pattern(2 * MIB))
         await caller.send(request[:MIB])
-        reply = await asyncio.wait_for(caller.reply(), 5)
+        reply = await asyncio.wait_for(caller.reply(), 30)
         assert reply.body.endswith(pattern(MIB)) and await caller.ends(reply)
         assert bridge.ended == {"ok": 1} and not bridge.running
 
@@ -759,10 +759,10 @@ async def test_a_request_that_is_observed_arrives_first(dialect: str, sees: bool
         if sees:
             await asyncio.sleep(0.1)
         else:
-            await asyncio.wait_for(got.wait(), 5)
+            await asyncio.wait_for(got.wait(), 30)
         assert got.is_set() is not sees
         await caller.send(request[-1:])
-        assert pattern(MIB) in (await asyncio.wait_for(caller.reply(), 5)).body
+        assert pattern(MIB) in (await asyncio.wait_for(caller.reply(), 30)).body
         await until(lambda: len(observer.observed) == sees)
         if sees:
             (observed,) = observer.observed
@@ -786,5 +786,5 @@ async def test_a_request_with_a_fallback_or_to_the_library_arrives_first(fallbac
         else:
             await until(lambda: bool(bridge.heads))
         await caller.send(request[-1:])
-        assert (await asyncio.wait_for(caller.reply(), 5)).body == answer.partition(b"\r\n\r\n")[2]
+        assert (await asyncio.wait_for(caller.reply(), 30)).body == answer.partition(b"\r\n\r\n")[2]
         assert routes[0].counts.requests == 1

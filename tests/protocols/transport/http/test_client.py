@@ -387,7 +387,7 @@ class TestFailures:
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-            await asyncio.wait_for(ended.wait(), 10)
+            await asyncio.wait_for(ended.wait(), 30)
 
     async def test_close_without_a_request(self) -> None:
         await CLIENTS["http", peers.CLIENT_ENGINE](Url(Address("h", 1))).close()

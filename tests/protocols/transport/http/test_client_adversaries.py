@@ -97,6 +97,6 @@ async def test_an_early_answer_ends_the_connection() -> None:
     async with behaving(behaviour) as url, client(url) as sender:
         for _ in range(2):
             call = HttpCall("POST", "/", parts=(bytes(32 * MIB),), context=Context())
-            reply = await asyncio.wait_for(sender.send(call), 10)
+            reply = await asyncio.wait_for(sender.send(call), 30)
             assert (reply.status, reply.body) == (413, b"big")
     assert connections == 2

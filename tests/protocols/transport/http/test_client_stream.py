@@ -105,7 +105,7 @@ async def test_the_connection_is_kept_after_the_end_and_closed_before() -> None:
             assert len([piece async for piece in sender.stream(a_post(b"x"))]) == 2
         async with aclosing(sender.stream(a_post(b"x"))) as stream:
             assert (await anext(stream)).body == b"one"
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), 30)
     assert connections == 1
 
 

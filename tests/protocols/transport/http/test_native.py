@@ -30,7 +30,7 @@ async def requested(handler: HttpEcho, *requests: bytes) -> AsyncIterator[tuple[
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect((server.address.host, server.address.port))
         client.sendall(b"".join(requests))
-        await asyncio.wait_for(handler.entered.wait(), 10)
+        await asyncio.wait_for(handler.entered.wait(), 30)
         await asyncio.sleep(0.05)
         yield server, client
     await server.stop(0)
@@ -110,7 +110,7 @@ async def test_a_request_whose_client_has_gone_may_come_to_its_end() -> None:
     handler = Tidy()
     async with requested(handler, post("/wait")) as (server, client):
         client.close()
-        await asyncio.wait_for(handler.cancelled.wait(), 10)
+        await asyncio.wait_for(handler.cancelled.wait(), 30)
         assert await server.stop(10) == 0
         assert handler.tidied
 
@@ -147,7 +147,7 @@ class TestLargeBodies:
             await asyncio.sleep(0.3)
             await client.send(b"POST / HTTP/1.1\r\n")
             with pytest.raises((ConnectionError, RuntimeError)):  # noqa: PT012
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     while True:
                         await client.send(b"A: b\r\n")
                         await asyncio.sleep(0.02)
@@ -158,5 +158,5 @@ class TestLargeBodies:
             async with RawHttp.to(server.address) as client:
                 await client.send(post("/", self.BODY)[:MIB])
                 await asyncio.sleep(0.05)
-            await asyncio.wait_for(handler.cancelled.wait(), 10)
+            await asyncio.wait_for(handler.cancelled.wait(), 30)
             assert server.at_work == 0

@@ -107,7 +107,7 @@ async def test_a_caller_that_reads_nothing_of_a_piped_answer_is_cut(moved: list[
         await until(lambda: not bridge.running)
         assert moved
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-            await asyncio.wait_for(caller.rest(begun), 5)
+            await asyncio.wait_for(caller.rest(begun), 30)
         assert bridge.ended == {"CANCELLED": 1}
 
 
@@ -117,7 +117,7 @@ async def test_a_caller_that_stalls_between_piped_bytes_is_refused(moved: list[i
         Http1Caller.to(bridge.server.address) as caller,
     ):
         await caller.send(oip_request(pattern(4 * MIB))[: 3 * MIB])
-        reply = await asyncio.wait_for(caller.reply(), 5)
+        reply = await asyncio.wait_for(caller.reply(), 30)
         assert reply.status == 504 and await caller.ends(reply)
         assert sum(moved) and not bridge.running
 
@@ -129,7 +129,7 @@ async def test_an_upstream_that_ends_in_a_relay_is_asked_once(moved: list[int]) 
 
     async with bridging(behave) as bridge, Http1Caller.to(bridge.server.address) as caller:
         sending = asyncio.create_task(caller.send(oip_request(pattern(64 * MIB))))
-        reply = await asyncio.wait_for(caller.reply(), 5)
+        reply = await asyncio.wait_for(caller.reply(), 30)
         assert reply.status == 503 and len(bridge.heads) == 1 and moved
         assert bridge.ended == {"UNAVAILABLE": 1} and not bridge.running
         sending.cancel()
@@ -153,7 +153,7 @@ async def test_a_sink_that_no_pipe_can_write_to_fails_at_once(
         Http1Caller.to(bridge.server.address) as caller,
     ):
         sending = asyncio.create_task(caller.send(oip_request(pattern(16 * MIB))))
-        reply = await asyncio.wait_for(caller.reply(), 5)
+        reply = await asyncio.wait_for(caller.reply(), 30)
         assert reply.status == 503 and b"no splice" in reply.body and moved
         assert bridge.ended == {"UNAVAILABLE": 1} and not bridge.running
         sending.cancel()

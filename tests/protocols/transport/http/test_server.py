@@ -34,7 +34,7 @@ async def ask(handler: HttpEcho, path: str, body: bytes = b"", *headers: str, ve
 
 
 async def soon(event: asyncio.Event) -> None:
-    await asyncio.wait_for(event.wait(), 10)
+    await asyncio.wait_for(event.wait(), 30)
 
 
 async def flood(peer: RawHttp) -> None:
@@ -215,7 +215,7 @@ class TestLimits:
             assert (await peer.reply()).status == 400
             # uvloop's own words, where the write comes after the end of the connection
             with pytest.raises((ConnectionError, RuntimeError)):
-                await asyncio.wait_for(flood(peer), 10)
+                await asyncio.wait_for(flood(peer), 30)
 
     @pytest.mark.parametrize("pause", [0, 0.02])
     async def test_chunked_bodies_are_counted(self, pause: float) -> None:

@@ -68,7 +68,7 @@ async def test_models_are_queried_until_they_answer(
     await asyncio.sleep(0.01)
     assert not caplog.records
     models["b"].away = False
-    await asyncio.wait_for(examiner.known(), 5)
+    await asyncio.wait_for(examiner.known(), 30)
     (record,) = caplog.records
     facts = SimpleNamespace(**vars(record)).facts
     assert facts == {"route": 1, "reason": "models differ in input 'x': 'a' has FP32 [-1], 'b' FP16 [-1]"}
@@ -86,4 +86,4 @@ async def test_it_stops_while_a_model_is_away() -> None:
     examiner = Examiner([ROUTE], models)
     examiner.start()
     await asyncio.sleep(0.01)
-    await asyncio.wait_for(examiner.stop(), 5)
+    await asyncio.wait_for(examiner.stop(), 30)
