@@ -66,6 +66,9 @@ class BodyRest(Protocol):
         """Take no more of it."""
 
 
+_FREED_BYTES = 1 << 14
+
+
 @dataclass(slots=True)
 class HttpRequest:
     """An HTTP request as received. ``path`` is as sent, percent-escapes included; ``query`` is without the
@@ -93,9 +96,9 @@ class HttpRequest:
             self.body, self.rest = await self.rest.whole(), None
 
     def without_body(self) -> HttpRequest:
-        """Another such request for the transport to keep: the body is free while the client reads the answer,
-        unless something else needs this one."""
-        return replace(self, body=b"") if self.body else self
+        """Another such request for the transport to keep, if the body is large: it is free while the client
+        reads the answer, unless something else needs this one."""
+        return replace(self, body=b"") if len(self.body) > _FREED_BYTES else self
 
 
 @dataclass(slots=True, init=False)

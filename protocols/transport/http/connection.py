@@ -379,9 +379,9 @@ class HttpConnection(BodyReceiver):
         )
         # a connection without others in flight waits for none
         hold = keep_alive and len(self._connections.in_flight) > 1
-        bodiless = request.method == "HEAD"
-        self._request = request = request.without_body()
-        return await self._writer.write(answer, headers.minor, keep_alive, bodiless, hold)
+        if self._request is request:  # else the client is gone
+            self._request = request = request.without_body()
+        return await self._writer.write(answer, headers.minor, keep_alive, request.method == "HEAD", hold)
 
     def _go_on(self, keep_alive: bool) -> None:
         """The answer is written: close, or begin the next request if it has arrived."""
