@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ _DEADLINE_SECS = 60.0
 _CANCEL_SECS, _REST_SECS = 0.08, 0.1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """Requests for ``model`` on a listener with ``options``, whose errors contain ``text``. With ``cut`` only
     half of each message is sent; one that ``cancels`` ends its connection or stream after a while."""
@@ -174,14 +175,7 @@ async def fail(failure: Failure, nbytes: int, count: int) -> None:
     response than its error."""
     kind = KINDS[failure.kind]
     call = DIALECTS[failure.dialect].bindings[failure.transport].calls[Operation.INFER]
-    spec = TensorSpec("X", Datatype.FP32, (-1,))
-    tensor = Tensor("X", Datatype.FP32, (nbytes // 4,), memoryview(bytes(nbytes)))
-    model = "" if failure.transport == "tcp" else kind.model
-    request, form = call.encode(InferRequest(model, (tensor,)), Signature((spec,), (spec,)))
-    if failure.dialect == "graphpipe" and failure.transport == "http":
-        request.path = f"/graphpipe/{model}"
-    if kind.cut:
-        request = _halved(request)
+    request, form = _encoded(failure.dialect, failure.transport, kind, nbytes)
     client: Any = CLIENTS[failure.transport, "native"](parse_url(failure.address, failure.transport))
     try:
         for _ in range(count):
@@ -198,6 +192,19 @@ async def fail(failure: Failure, nbytes: int, count: int) -> None:
                 raise RuntimeError(f"{failure.name}: the request succeeded")
     finally:
         await client.close()
+
+
+@lru_cache(1)  # JSON of this size takes seconds
+def _encoded(dialect: str, transport: str, kind: Kind, nbytes: int) -> tuple[Any, Any]:
+    """A request of ``kind``, and the form of its response."""
+    spec = TensorSpec("X", Datatype.FP32, (-1,))
+    tensor = Tensor("X", Datatype.FP32, (nbytes // 4,), memoryview(bytes(nbytes)))
+    model = "" if transport == "tcp" else kind.model
+    call = DIALECTS[dialect].bindings[transport].calls[Operation.INFER]
+    request, form = call.encode(InferRequest(model, (tensor,)), Signature((spec,), (spec,)))
+    if dialect == "graphpipe" and transport == "http":
+        request.path = f"/graphpipe/{model}"
+    return _halved(request) if kind.cut else request, form
 
 
 def _halved(request: Any) -> Any:
