@@ -130,15 +130,16 @@ def test_recorded_answer(server: str, name: str, operation: Operation, reply: Ht
         return
     place = SharedMemoryRef("out", 0, 16)
     placements = {"OUTPUT0": place, "OUTPUT1": place} if (server, name) == SHARED_MEMORY else {}
+    form = (placements, "") if operation is Operation.INFER else None
     if reply.status != 200 or (server, name) in NONSENSE:
         with pytest.raises(InferenceError) as caught:
-            decode(placements, reply)
+            decode(form, reply)
         expected = ErrorCode.BAD_UPSTREAM if reply.status in (200, 307) else CODES[reply.status]
         assert caught.value.code is expected
         if reply.status != 200 and bytes(reply.body).startswith(b'{"error"'):
             assert caught.value.message == json.loads(bytes(reply.body))["error"]
         return
-    result = decode(placements, reply)
+    result = decode(form, reply)
     assert isinstance(result, RESULTS[operation])
     if isinstance(result, ModelMetadata):
         assert result.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import mmap
 import os
 import socket
 import stat
@@ -138,11 +139,11 @@ def _broken(folder: Path) -> dict[str, Any]:
 def test_what_clients_have_changed_moves(tmp_path: Path) -> None:
     """From one process to several, and back."""
     memory = Path(f"/dev/shm/interlingua_takeover_{os.getpid()}")
-    memory.write_bytes(bytes(64))
+    memory.write_bytes(bytes(2 * mmap.PAGESIZE))
     models = {"path": str(ROOT / "examples" / "models"), "control": "explicit", "load": ["simple"]}
     write_sum(tmp_path / "models", "direct")
     of = partial(config, tmp_path, model_repository=[models, {"path": str(tmp_path / "models")}])
-    region = {"key": f"/{memory.name}", "byte_size": 32, "offset": 8}
+    region = {"key": f"/{memory.name}", "byte_size": 32, "offset": mmap.PAGESIZE}
     first = Daemon.start(tmp_path, of(server={**of()["server"], "workers": 0}))
     daemons = [first]
     http = first.addresses[0]

@@ -17,7 +17,7 @@ from google.protobuf import text_format
 
 from tests.e2e.daemon import Daemon
 from tests.e2e.trtis_clients import clients_of, refused
-from tests.standins.trtis_client import Shared, Top, TrtisError
+from tests.standins.trtis_client import ClientFailure, Shared, Top, TrtisError
 from tests.standins.trtis_contract import message, pack, unpack
 from tests.standins.trtis_grpc_client import TrtisGrpc
 from tests.standins.trtis_http_client import TrtisHttp
@@ -200,9 +200,16 @@ def test_what_is_wrong_with_shared_memory(client: Any) -> None:
         finally:
             client.unregister("region")
     with shared_object(8192) as (key, _):
-        for size, offset in ((8193, 0), (8, 8192), (8, 2**63), (2**63, 0), (0, 0), (8, 16)):
+        for size, offset in ((8193, 0), (8, 8192), (0, 0), (8, 16)):
             with refused("INVALID_ARG", "failed to register shared memory region 'off'"):
                 client.register("off", key, size, offset)
+        for size, offset in ((8, 2**63), (2**63, 0)):
+            if isinstance(client, TrtisGrpc):
+                with refused("INVALID_ARG", "failed to register shared memory region 'off'"):
+                    client.register("off", key, size, offset)
+            else:  # version 1 refuses a path with such a number without a status
+                with pytest.raises(ClientFailure, match="did not return status"):
+                    client.register("off", key, size, offset)
     with refused("INTERNAL", "Unable to open shared memory region: '/nothing_like_it'"):
         client.register("lost", "/nothing_like_it", 64)
     with refused("INVALID_ARG", "failed to register CUDA shared memory region: 'gpu', GPUs not supported"):
