@@ -108,10 +108,15 @@ async def test_other_pages_wait_for_a_bounded_time(
 ) -> None:
     monkeypatch.setattr(daemon_loop, "_PATIENCE_SECS", STALLED_AFTER_SECS)
     async with listening() as address:
-        pollers = [Poller(address, path) for path in ("/models", "/metrics")]
+        pollers = pages, scrapes = [Poller(address, path) for path in ("/models", "/metrics")]
         for poller in pollers:
             await poller.more()
-        block(lambda: all(any("stalled" in text for _, text in list(each.answers)) for each in pollers))
+        block(
+            lambda: (
+                any(status == 503 for status, _ in list(pages.answers))
+                and any("interlingua_online" not in text for _, text in list(scrapes.answers))
+            )
+        )
         for poller in pollers:
             await poller.more()
         models, metrics = [await poller.stop() for poller in pollers]
