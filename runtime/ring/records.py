@@ -189,7 +189,8 @@ def _plain_tensors(
     for tensor in tensors:
         view = tensor.view
         data = view if len(view) <= _INLINE_BYTES else _large(channel, view, places, known)
-        plain.append((tensor.name, _NUMBERS[tensor.datatype], tensor.shape, data))
+        parameters = dict(tensor.parameters) if tensor.parameters else None
+        plain.append((tensor.name, _NUMBERS[tensor.datatype], tensor.shape, data, parameters))
     return plain
 
 
@@ -214,12 +215,12 @@ def _tensors(
     plain: Sequence[tuple[Any, ...]], views: Views, known: Sequence[Tensor] = ()
 ) -> tuple[Tensor, ...]:
     tensors = []
-    for name, of, shape, data in plain:
+    for name, of, shape, data, parameters in plain:
         if data.__class__ is bytes:
             view = memoryview(data)
         else:
             view = views[data] if data >= 0 else known[~data].view
-        tensors.append(Tensor(name, _DATATYPES[of], shape, view))
+        tensors.append(Tensor(name, _DATATYPES[of], shape, view, parameters))
     return tuple(tensors)
 
 

@@ -102,9 +102,11 @@ async def test_a_request_keeps_its_fields(link: Link) -> None:
         context=context,
         answers="only",
     )
+    sent.inputs[0].parameters = {"content_type": "np", "n": 1}
     response = await link.client.infer(sent, "model", headers=True)
     (received,) = model.received
     assert received == sent
+    assert received.inputs[0].parameters == sent.inputs[0].parameters
     assert received.answers == "only"
     assert replace(received.context, cancel=context.cancel, timings={}) == replace(context, timings={})
     assert response == InferResponse("model", response.outputs, "3", "an id", {"n": 1.5, "b": True})
