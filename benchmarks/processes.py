@@ -27,7 +27,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 @dataclass
 class Server:
     """A running server: its process group and its addresses by transport; ``admin`` is for operators.
-    ``listening`` are those of its listeners in the order of its configuration."""
+    ``listening`` has the addresses of its listeners in the order of its configuration."""
 
     pid: int
     addresses: dict[str, str]

@@ -29,3 +29,6 @@ def test_the_page_tells_it(row: Deviation) -> None:
 def test_the_page_tells_the_extensions() -> None:
     listed = PAGE.read_text(encoding="utf-8").split("## Extensions\n")[1].partition("\n## ")[0]
     assert tuple(re.findall("`(.*?)`", listed)) == (*MANIFEST.extensions, "trace")
+    (omitted,) = [what for what in reported() if what.startswith("the extensions ")]
+    others = set(re.findall("`(.*?)`", omitted)) - {"tracing"}
+    assert others == {"trace", "cuda_shared_memory"} and not others & set(MANIFEST.extensions)
