@@ -118,9 +118,11 @@ def peer(module: str, transport: str) -> Iterator[Server]:
 
 
 @contextmanager
-def relay(module: str, transport: str, upstream: str) -> Iterator[Server]:
-    """The server of that module of ``benchmarks.bridging``, in front of ``upstream``."""
-    with _process("-m", f"benchmarks.bridging.{module}", upstream, stdout=subprocess.PIPE) as process:
+def relay(module: str, transport: str, upstream: str, *more: str) -> Iterator[Server]:
+    """The server of that module of ``benchmarks.bridging``, in front of ``upstream``; ``more`` are further
+    arguments of its command."""
+    command = ("-m", f"benchmarks.bridging.{module}", upstream, *more)
+    with _process(*command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
         if not address:

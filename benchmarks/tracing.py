@@ -42,7 +42,7 @@ class _Forgetful(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _collector() -> Iterator[str]:
+def collector() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Forgetful)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -69,7 +69,7 @@ def main() -> int:
     names = ["off, µs" if share is None else f"{share:.0%}, µs" for share in _SHARES]
     print(f"| | {' | '.join(names)} | 1 % : off |\n|---|{'--:|' * (len(names) + 1)}")
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
-        url = stack.enter_context(_collector())
+        url = stack.enter_context(collector())
         servers: list[tuple[Server, Traffic]] = []
         for share in _SHARES:
             folder = Path(scratch, str(share))

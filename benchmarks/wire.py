@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Mapping
 from typing import Protocol
 
 _CHUNK = 1 << 20
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 class Wire(Protocol):
@@ -35,6 +37,10 @@ class Http1:
         self._request = memoryview(request)
         self._got = bytearray()
         self._missing = -1
+
+    def change(self, request: bytes) -> None:
+        """Send this one from now on."""
+        self._request = memoryview(request)
 
     def begin(self) -> None:
         """Queue the request."""
@@ -60,6 +66,40 @@ class Http1:
         return bytes(got)
 
 
+TCP_FRAME, BRPC_FRAME = struct.Struct("<I"), struct.Struct(">4xI4x")
+"""The header of a frame: the size of what follows, of baidu_std too."""
+
+
+class Frames:
+    """A connection on which a ``frame`` is sent again and again, and whose answers are frames. The ``header``
+    of a frame has the size of the rest."""
+
+    def __init__(self, header: struct.Struct, frame: bytes) -> None:
+        self._header = header
+        self.outgoing: deque[memoryview] = deque()
+        self.head = b""
+        self._got = bytearray()
+        self.change(frame)
+
+    def change(self, frame: bytes) -> None:
+        """Send this one from now on."""
+        self._frame = memoryview(frame)
+
+    def begin(self) -> None:
+        """Queue the frame."""
+        self.outgoing.append(self._frame)
+
+    def feed(self, data: bytes) -> bytes | None:
+        """The answer, where ``data`` completes it."""
+        got = self._got
+        got += data
+        size = self._header.size
+        if len(got) < size or len(got) < size + self._header.unpack_from(got)[0]:
+            return None
+        self._got = bytearray()
+        return bytes(got)
+
+
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 _ACK = _END_STREAM = 0x1
 _END_HEADERS = 0x4
@@ -78,14 +118,12 @@ class Http2:
     for the error that it is.
     """
 
-    def __init__(self, method: str, message: bytes) -> None:
+    def __init__(self, method: str, message: bytes, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         self.outgoing: deque[memoryview] = deque()
         self.head = b""
-        self._block = _header_block(method)
-        self._body = memoryview(struct.pack(">BI", 0, len(message)) + message)
+        self.change(method, message, headers)
         self._got = bytearray()
         self._stream = -1
-        self._sent = len(self._body)
         self._answer: list[bytes] = []
         self._window = _FIRST_WINDOW
         self._stream_window = self._initial_window = _FIRST_WINDOW
@@ -94,6 +132,12 @@ class Http2:
         settings = _SETTING.pack(_INITIAL_WINDOW_SIZE, _LARGEST_WINDOW)
         self._send(_PREFACE + _frame(_SETTINGS, 0, 0, settings))
         self._send(_window_update(0, _LARGEST_WINDOW - _FIRST_WINDOW))
+
+    def change(self, method: str, message: bytes, headers: Mapping[str, str] = _NO_HEADERS) -> None:
+        """Send this one from now on; no call may be under way."""
+        self._block = _header_block(method, headers)
+        self._body = memoryview(struct.pack(">BI", 0, len(message)) + message)
+        self._sent = len(self._body)
 
     def begin(self) -> None:
         """Queue a call, as far as the server's windows let it go."""
@@ -172,7 +216,7 @@ class Http2:
         self.outgoing.append(memoryview(data))
 
 
-def _header_block(method: str) -> bytes:
+def _header_block(method: str, more: Mapping[str, str]) -> bytes:
     """Every header in full, so that neither side has to remember any."""
     headers = {
         ":method": "POST",
@@ -181,6 +225,7 @@ def _header_block(method: str) -> bytes:
         ":authority": "localhost",
         "te": "trailers",
         "content-type": "application/grpc",
+        **more,
     }
     parts = []
     for name, value in headers.items():

@@ -14,31 +14,35 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import progress
-from benchmarks.bridging import memory, rate
+from benchmarks.bridging import memory, rate, varied
 from benchmarks.bridging.figures import Figure
 from benchmarks.bridging.servers import Servers
 from benchmarks.bridging.table import ROWS, Row
 from benchmarks.bridging.traffic import IN_FLIGHT, Traffic
 from benchmarks.bridging.turns import Found, measure
+from benchmarks.bridging.varied import VariedRow
 from interlingua.translator.compiled import is_compiled
 
 BUILDS = {False: "pure Python", True: "compiled"}
 """What the daemons are, by ``is_compiled``."""
 
-_LINE = "{:46} {:>10} {:18} {:>10} {:>7} {:>8}  {}\n"
+_LINE = "{:66} {:>10} {:18} {:>10} {:>7} {:>16}  {}\n"
 
 
 def _wanted(title: str, only: list[str]) -> bool:
     return not only or any(text.lower() in title.lower() for text in only)
 
 
-def results(rows: list[Row], figures: list[str], quick: bool) -> Iterator[Found | Figure]:
+def results(
+    rows: list[Row], varied_rows: list[VariedRow], figures: list[str], quick: bool
+) -> Iterator[Found | Figure]:
     """Every result as it is measured."""
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         servers, traffic = Servers(folder, running), Traffic(folder)
         for row in progress.each(rows, lambda row: row.title):
             yield from measure(row, servers, traffic, quick)
+        yield from varied.measure(varied_rows, folder, quick)
         if memory.NAME in figures:
             yield from memory.measure(servers, folder, quick)
         if rate.NAME in figures:
@@ -56,12 +60,14 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     rows = [row for row in ROWS if _wanted(row.title, arguments.only)]
+    varied_rows = [row for row in varied.VARIED if _wanted(row.title, arguments.only)]
     figures = [name for name in (memory.NAME, rate.NAME) if _wanted(name, arguments.only)]
     if arguments.list:
-        sys.stdout.write("".join(f"{title}\n" for title in [*(row.title for row in rows), *figures]))
+        titles = (row.title for row in (*rows, *varied_rows))
+        sys.stdout.write("".join(f"{title}\n" for title in [*titles, *figures]))
         return 0
     load = os.getloadavg()[0]
-    measured = results(rows, figures, arguments.quick)
+    measured = results(rows, varied_rows, figures, arguments.quick)
     if arguments.json:
         found = [{**asdict(each), "verdict": each.verdict} for each in measured]
         machine = {"python": platform.python_version(), "machine": platform.platform()}
@@ -72,7 +78,8 @@ def main() -> int:
     for each in measured:
         progress.say(_line(each) if isinstance(each, Found) else f"{each}\n")
     sys.stdout.write(
-        f"\nCPU time per request of the server's processes, {IN_FLIGHT} requests in flight; "
+        f"\nCPU time per request of the server's processes, {IN_FLIGHT} requests in flight, "
+        f"{varied.CONNECTIONS} in rows of varied, equal and local traffic; "
         f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after; {BUILDS[is_compiled()]}.\n"
     )
     return 0
@@ -81,6 +88,8 @@ def main() -> int:
 def _line(found: Found) -> str:
     numbers = ("-" if each is None else each for each in (found.peer_us, found.ratio))
     target = "-" if found.target is None else f"<= {found.target:g}"
+    if found.target_us is not None:
+        target += f" or +{found.target_us:g} us"
     return _LINE.format(found.row, found.us, found.peer, *numbers, target, found.verdict)
 
 

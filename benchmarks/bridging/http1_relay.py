@@ -75,6 +75,8 @@ class Upstream(Side):
 class Caller(Side):
     """A caller's connection."""
 
+    upstream = Upstream
+
     def __init__(self, address: tuple[str, int], pool: list[Upstream]) -> None:
         super().__init__()
         self._address = address
@@ -100,19 +102,19 @@ class Caller(Side):
 
     async def _connect(self) -> None:
         here = asyncio.get_running_loop()
-        _, upstream = await here.create_connection(lambda: Upstream(self._pool), *self._address)
+        _, upstream = await here.create_connection(lambda: self.upstream(self._pool), *self._address)
         self._take(upstream)
         self._connecting = None
         upstream.transport.writelines(self._early)
         self._early.clear()
 
 
-async def main(address: str) -> None:
+async def main(address: str, caller: type[Caller] = Caller) -> None:
     """Serve until the process is ended."""
     host, _, port = address.rpartition(":")
     pool: list[Upstream] = []
     here = asyncio.get_running_loop()
-    server = await here.create_server(lambda: Caller((host, int(port)), pool), "127.0.0.1", 0)
+    server = await here.create_server(lambda: caller((host, int(port)), pool), "127.0.0.1", 0)
     sys.stdout.write("{}:{}\n".format(*server.sockets[0].getsockname()))
     sys.stdout.flush()
     await server.serve_forever()

@@ -210,7 +210,7 @@ class Peer(asyncio.Protocol):
             return known
         parts = []
         for name, value in self._decoder.decode(block):
-            parts += [b"\0", _string(name), _string(value)]
+            parts += [b"\0", string(name), string(value)]
         encoded = b"".join(parts)
         if self._decoder.changed:  # the same bytes mean something else the next time
             self._blocks.clear()
@@ -266,7 +266,7 @@ def _bare(kind: int, flags: int, payload: bytes) -> bytes:
     return payload[start:stop]
 
 
-def _string(text: bytes) -> bytes:
+def string(text: bytes) -> bytes:
     """A string of HPACK without the Huffman code (RFC 7541, 5.2)."""
     size = len(text)
     if size < 127:
@@ -280,12 +280,12 @@ def _string(text: bytes) -> bytes:
     return bytes(head) + text
 
 
-async def main(address: str) -> None:
+async def main(address: str, caller: type[Caller] = Caller) -> None:
     """Serve until the process is ended."""
     host, _, port = address.rpartition(":")
     here = asyncio.get_running_loop()
     _, upstream = await here.create_connection(Upstream, host, int(port))
-    server = await here.create_server(lambda: Caller(upstream), "127.0.0.1", 0)
+    server = await here.create_server(lambda: caller(upstream), "127.0.0.1", 0)
     sys.stdout.write("{}:{}\n".format(*server.sockets[0].getsockname()))
     sys.stdout.flush()
     await server.serve_forever()

@@ -12,8 +12,14 @@ SIZES = (64, 64 << 10, 4 << 20)
 COUNTS = {64: 2400, 256: 2400, 64 << 10: 960, 4 << 20: 96}
 """How many requests of a size make a turn."""
 
-TITLES = {"oip": "OIP", "trtis": "TRTIS", "graphpipe": "GraphPipe", "grps": "grps"}
-WIRES = {"http": "HTTP", "grpc": "gRPC", "brpc": "bRPC"}
+TITLES = {
+    "oip": "OIP",
+    "trtis": "TRTIS",
+    "graphpipe": "GraphPipe",
+    "grps": "grps",
+    "tfserving": "TensorFlow Serving",
+}
+WIRES = {"http": "HTTP", "grpc": "gRPC", "brpc": "bRPC", "tcp": "tcp"}
 
 
 @dataclass(frozen=True)
