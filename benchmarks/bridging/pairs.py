@@ -35,7 +35,7 @@ class Pair:
         """As in the titles of rows."""
         caller = f"{TITLES[self.caller]} {WIRES[self.over]}"
         if self.upstream is None:
-            return f"serving {caller}, ONNX identity"
+            return f"ONNX identity over {caller}"
         dialect, transport = self.upstream
         renamed = " renamed" if self.renamed else ""
         return f"{caller} -> {TITLES[dialect]} {WIRES[transport]}{renamed}"

@@ -28,7 +28,7 @@ from benchmarks.tracing import collector
 
 CONNECTIONS = 4
 _SIZE = 64
-_COUNT, _QUICK_COUNT = 2400, 320
+_COUNT, _QUICK_COUNT = 1200, 320
 
 
 @dataclass(frozen=True)
