@@ -256,13 +256,13 @@ class RequestProcessor:
                 plan.placement.fill(response)
             # the caller may know the target by another name
             response.model = plan.request.model
+            context = dispatch.context
+            context.version = response.version  # that ran, whether or not its response can be encoded
             try:
                 answer = dispatch.opened.action.encode(plan.form, response)
             except OffloadRequired as required:
                 encode = dispatch.opened.action.encode
                 answer = await required.offloader.run(self.limits, encode, plan.form, response)
-            context = dispatch.context
-            context.version = response.version
             context.ended["encode"] = ended = time.monotonic_ns()
             context.timings["encode"] = ended - answered
         except BaseException as failure:
