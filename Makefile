@@ -9,7 +9,7 @@ PERF_ANALYZER ?= .venv-perf
 GRPCIO ?= .venv-grpcio
 # parallel test processes: three keep two cores busy, since tests wait as well; tests of one file share a process
 WORKERS ?= 4
-# what `make test-compiled` runs: the tests of transports, codecs and the fast path
+# what `make test-compiled` runs: the tests of transports, codecs and plans
 COMPILED_TESTS ?= tests/test_compiled.py tests/protocols/transport/h2 tests/protocols/transport/grpc \
 	tests/protocols/transport/http tests/protocols/transport/http1 tests/protocols/transport/brpc \
 	tests/protocols/transport/test_writes.py tests/protocols/transport/test_turns.py \

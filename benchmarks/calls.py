@@ -53,13 +53,13 @@ def _case(name: str) -> Case:
 
 
 WALKS = (
-    Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 67),
-    Walk("OIP HTTP to a local model", _case("OIP HTTP binary"), 49),
-    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 72, "grpc"),
-    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 28, "http"),
-    Walk("TF Serving gRPC to a local model", GRPC, 67),
-    Walk("TF Serving REST to a local model", REST, 64),
-    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 34, "http"),
+    Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 72),
+    Walk("OIP HTTP to a local model", _case("OIP HTTP binary"), 53),
+    Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 75, "grpc"),
+    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 31, "http"),
+    Walk("TF Serving gRPC to a local model", GRPC, 72),
+    Walk("TF Serving REST to a local model", REST, 68),
+    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 35, "http"),
 )
 
 

@@ -178,18 +178,15 @@ class Passthrough(Generic[Call, Answer, Reply]):
     A message of a sequence needs decoding. ``observable``: the action and the call can decode copies of the
     message and of the reply, so that it passes for an observed request too.
 
-    ``repeats``, after ``heads``, returns what other messages with the same headers or metadata repeat if they
-    differ from this one in the contents of tensors alone; None if that is unknown. ``heads`` and ``answer``
-    have the same results for all of them, and ``call`` differs in the message alone, which passes as it is.
-    ``answer`` reads nothing of the tensors: ``without_contents`` returns the message without them, for a
-    connection to keep.
+    For messages that differ in the contents of tensors alone, ``heads`` and ``answer`` have the same results,
+    and ``call`` differs in the message alone. ``answer`` reads nothing of the tensors: ``without_contents``
+    returns the message without them, for a plan to keep.
     """
 
     heads: Callable[[Opened[Answer], Signature], InferHeads | None]
     call: Callable[[Opened[Answer], PassthroughNames], Call | InferRequest | None]
     answer: Callable[[Opened[Answer], PassthroughNames, Reply], tuple[Answer, str] | InferResponse | None]
     observable: bool = True
-    repeats: Callable[[Opened[Answer], Call], Repeats | None] | None = None
     without_contents: Callable[[Opened[Answer]], Opened[Answer]] = lambda opened: opened
 
 

@@ -308,7 +308,7 @@ class BrpcRequest:
     ``service`` is a name with or without its package, as the client wrote it. ``compression`` and
     ``size`` describe the message in its frame (``size`` in bytes, attachment included), which a
     refusal repeats to the client. ``headers`` are for the client's side: user fields of the frame; the trace
-    and the request id have places of their own too.
+    and the request id have places of their own too. ``plan_key`` is what plans know its head by.
     """
 
     service: str
@@ -318,6 +318,7 @@ class BrpcRequest:
     compression: str = "none"
     size: int = 0
     headers: Mapping[str, str] = field(default_factory=lambda: NO_PARAMS)
+    plan_key: Any = field(default=None, compare=False, repr=False)
     ascii_headers: ClassVar[bool] = False
 
     def add_headers(self, headers: Mapping[str, str]) -> None:

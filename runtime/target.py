@@ -13,8 +13,7 @@ from interlingua.runtime.models.response_cache import ResponseCache
 from interlingua.runtime.models.warmup import WarmupSample
 from interlingua.runtime.repository.snapshot import Origin
 from interlingua.runtime.upstream.dropped_fields import DroppedFields
-from interlingua.runtime.upstream.fast_path import UpstreamFastPath
-from interlingua.runtime.upstream.translated import ReceivedMessage
+from interlingua.runtime.upstream.forward import ReceivedMessage, UpstreamForward
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
@@ -197,15 +196,9 @@ class Target(Protocol):
         message. Raises as :meth:`infer`."""
         return None
 
-    def fast_path(
-        self, opened: Opened[Any], model: str, version: str, context: Context
-    ) -> UpstreamFastPath | None:
-        """How messages that repeat ``opened`` are sent without a task; None if they are not. Raises as
-        :meth:`pass_through`."""
-        return None
-
-    def translated_fast_path(self, received: ReceivedMessage) -> UpstreamFastPath | None:
-        """As :meth:`fast_path`, for messages that do not pass through. Raises as codecs."""
+    def forward(self, received: ReceivedMessage) -> UpstreamForward | None:
+        """How messages that repeat ``received`` are sent without a task; None if they are not. Raises as
+        :meth:`pass_through`, and as codecs."""
         return None
 
     @property

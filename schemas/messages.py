@@ -68,12 +68,13 @@ class Context:
     ``failure`` is the error in an answer of a stream that had begun. ``caller`` is the run of a model that
     made the request, for ``runtime`` alone. ``copied``: it is a copy for a mirror, and in no statistics.
     ``pins`` are the upstream servers of a stream's messages, by pool. ``identity`` is the name of the client,
-    if it has presented valid credentials. ``trace`` records the request, if it is sampled.
+    if it has presented valid credentials. ``trace`` records the request, if it is sampled;
+    ``sampling_decided``: it is not, or will not be.
 
     ``arrived`` is the ``time.monotonic_ns()`` of its headers, 0 if the body came with them or the transport
     has none; ``complete`` that of its last byte, if it was handled before. A transport that ``reports_write``
     calls ``written``, if that is set, once it has written the answer, or never will. ``sent`` is the call to
-    an upstream that was sent before the request took its usual path, for ``runtime`` alone.
+    an upstream that a plan has sent, for ``runtime`` alone.
     """
 
     deadline: float | None = None
@@ -102,6 +103,7 @@ class Context:
     reports_write: bool = False
     written: Callable[[], object] | None = None
     sent: Any = None
+    sampling_decided: bool = False
 
     @property
     def received_ns(self) -> int:

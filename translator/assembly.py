@@ -307,6 +307,7 @@ def _service(config: Config, models: Models[KnownModels], routes: Sequence[Route
         shared_memory_for=server.shared_memory.allow,
         log=LogBook(logs.settings(server.log_level), logs.apply),
         access=access_log(server.access_log, server.access_log_file, catalog),
+        plans=server.plans,
     )
 
 

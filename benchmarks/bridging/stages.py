@@ -67,11 +67,11 @@ def stage_of(stack: Sequence[str]) -> str:
             if frame.startswith("interlingua.runtime.upstream"):
                 return "encode" if encodes else "decode answer"
             return "encode answer" if encodes else "decode"
-        elif frame.startswith("interlingua.runtime.upstream.translated"):
+        elif frame.startswith("interlingua.runtime.upstream.learning"):
             return "encode answer" if spliced else "decode answer"
         elif frame == "interlingua.protocols.splice:Splice.of":
             spliced = True
-        elif spliced and frame.startswith("interlingua.runtime.upstream.fast_path"):
+        elif spliced and frame.startswith("interlingua.runtime.upstream.forward"):
             return "encode"
         elif _CLIENT.match(frame):
             return "read answer" if _RECEIVES.search(frame.partition(":")[2]) else "write"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
-from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames, Repeats
+from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
 from interlingua.protocols.oip import codec_grpc
 from interlingua.protocols.oip.codec_grpc import (
     METHOD,
@@ -213,21 +213,13 @@ def is_usual(tensor: Any, raw: memoryview) -> bool:
     return not datatype.itemsize or datatype.itemsize * prod(tensor.shape) == len(raw)
 
 
-def _repeats(opened: Opened[GrpcAnswer], call: GrpcRequest) -> Repeats | None:
-    request = opened.message[2]
-    found = _repeated_requests.find(request.message)
-    if found is None or call.parts or call.message is not request.message:
-        return None
-    return Repeats(len(request.message), found.pieces)
-
-
 def _without_contents(opened: Opened[GrpcAnswer]) -> Opened[GrpcAnswer]:
     head, _, _, *rest = opened.message
     return replace(opened, message=(head, (), None, *rest))
 
 
 PASSTHROUGH: Passthrough[GrpcRequest, GrpcAnswer, GrpcAnswer] = Passthrough(
-    _heads, _call, _answer, repeats=_repeats, without_contents=_without_contents
+    _heads, _call, _answer, without_contents=_without_contents
 )
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from interlingua.protocols.content_coding import accepted_coding
-from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames, Repeats
+from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
 from interlingua.protocols.json_document import parse_unambiguous, write_json
 from interlingua.protocols.oip import client_http
 from interlingua.protocols.oip.client_http import NO_FORM, decode_infer, model_path
@@ -309,19 +309,12 @@ def _is_flag(parameters: Any, key: str) -> bool:
     return type(parameters) is dict and len(parameters) == 1 and parameters.get(key) is True
 
 
-def _repeats(opened: Opened[HttpAnswer], call: HttpCall) -> Repeats | None:
-    body, length = opened.message.body, opened.argument.length
-    if call.rest is not None or len(call.parts) != 1 or call.parts[0] is not body:
-        return None
-    return Repeats(len(body), ((0, length, bytes(body[:length])),))
-
-
 def _without_contents(opened: Opened[HttpAnswer]) -> Opened[HttpAnswer]:
     return replace(opened, message=_LastAnswer())
 
 
 PASSTHROUGH: Passthrough[HttpCall, HttpAnswer, HttpReply] = Passthrough(
-    _heads, _call, _answer, repeats=_repeats, without_contents=_without_contents
+    _heads, _call, _answer, without_contents=_without_contents
 )
 
 INFER_CALL = replace(client_http.INFER_CALL, passthrough=PASSTHROUGH)

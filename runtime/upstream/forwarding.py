@@ -18,7 +18,8 @@ BAGGAGE = "baggage"
 TRACE = ("traceparent", "tracestate", BAGGAGE)
 """The headers of W3C Trace Context and W3C Baggage, which every request forwards."""
 
-_ALWAYS = frozenset({*TRACE, REQUEST_ID})
+TRAVELS = frozenset({*TRACE, REQUEST_ID})
+"""The headers that travel to every upstream."""
 
 
 class Forwarding:
@@ -26,12 +27,28 @@ class Forwarding:
     trace, its baggage and the request id; ``own`` are added to every call and probe, as they are then."""
 
     def __init__(self, names: Sequence[str] = (), own: Mapping[str, Callable[[], str]] | None = None) -> None:
-        self._names = tuple(name for name in names if name not in _ALWAYS)
+        self.names = tuple(name for name in names if name not in TRAVELS)
         self.own = own or {}
 
     def of_the_caller(self, message: Any, context: Context) -> None:
         """Add the caller's headers to ``message``. Raises MALFORMED for a listed header that the transport
         cannot carry; drops such a trace or request id."""
+        found = self._of_the_caller(message, context)
+        if found:
+            message.add_headers(found)
+
+    def of_our_own(self, message: Any) -> None:
+        if self.own:
+            message.add_headers({name: value() for name, value in self.own.items()})
+
+    def headers_for(self, message: Any, context: Context) -> dict[str, str]:
+        """What the two add to ``message``. Raises MALFORMED."""
+        found = self._of_the_caller(message, context)
+        for name, value in self.own.items():
+            found[name] = value()
+        return found
+
+    def _of_the_caller(self, message: Any, context: Context) -> dict[str, str]:
         found: dict[str, str] = {}
         if context.traceparent:
             found["traceparent"] = context.traceparent
@@ -45,22 +62,18 @@ class Forwarding:
             baggage = headers.get(BAGGAGE)
             if baggage:
                 found[BAGGAGE] = baggage
-            for name in self._names:
+            for name in self.names:
                 header = headers.get(name)
                 if header is not None:
                     found[name] = header
-        if found:
-            message.add_headers(
-                {name: value for name, value in found.items() if self._fits(message, name, value)}
-            )
-
-    def of_our_own(self, message: Any) -> None:
-        if self.own:
-            message.add_headers({name: value() for name, value in self.own.items()})
+        for name in list(found):
+            if not self._fits(message, name, found[name]):
+                del found[name]
+        return found
 
     def _fits(self, message: Any, name: str, value: str) -> bool:
         if value.isprintable() and (value.isascii() or not message.ascii_headers):
             return True
-        if name in self._names:
+        if name in self.names:
             raise malformed(f"the header '{name}' has a character that cannot be sent to the upstream")
         return False

@@ -21,12 +21,12 @@ from interlingua.runtime.upstream.attributes import NO_ATTRIBUTES, Attributes
 from interlingua.runtime.upstream.config import fetch_config, is_decoupled
 from interlingua.runtime.upstream.counts import UpstreamCounts
 from interlingua.runtime.upstream.dropped_fields import DroppedFields
-from interlingua.runtime.upstream.fast_path import UpstreamFastPath
+from interlingua.runtime.upstream.forward import ReceivedMessage, UpstreamForward
+from interlingua.runtime.upstream.learning import UpstreamLearning
 from interlingua.runtime.upstream.names import UpstreamNames
 from interlingua.runtime.upstream.passing import UpstreamPassing
 from interlingua.runtime.upstream.reports import UpstreamReports
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
-from interlingua.runtime.upstream.translated import ReceivedMessage, UpstreamTranslation
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
     Context,
@@ -116,8 +116,14 @@ class UpstreamModel(Target):
             self._count_end,
             self._streams,
         )
-        self._translation = UpstreamTranslation(
-            remote_model, upstream, self._names, self._signatures, self._counts, strict_signature
+        self._learning = UpstreamLearning(
+            remote_model,
+            upstream,
+            self._names,
+            self._signatures,
+            self._counts,
+            strict_signature,
+            self._passing,
         )
 
     @property
@@ -152,7 +158,7 @@ class UpstreamModel(Target):
     async def _infer(self, request: InferRequest, known: KnownSignature | None = None) -> InferResponse:
         call = request.context.sent
         if call is not None and call.translates:
-            known = call.path.known  # with which it was sent
+            known = call.forward.known  # with which it was sent
         else:
             known, call = known or await self._fitting(request), None
         signature = known.local
@@ -192,13 +198,8 @@ class UpstreamModel(Target):
     ) -> Coroutine[Any, Any, Any]:
         return self._passing.infer(opened, model, version, context, observe)
 
-    def fast_path(
-        self, opened: Opened[Any], model: str, version: str, context: Context
-    ) -> UpstreamFastPath | None:
-        return self._passing.fast_path(self, opened, model, version, context)
-
-    def translated_fast_path(self, received: ReceivedMessage) -> UpstreamFastPath | None:
-        return self._translation.fast_path(self, received)
+    def forward(self, received: ReceivedMessage) -> UpstreamForward | None:
+        return self._learning.forward(self, received)
 
     @property
     def stream_passthrough(self) -> StreamPassthrough[Any, Any, Any] | None:

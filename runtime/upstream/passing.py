@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames, StreamPassthrough
-from interlingua.protocols.whole_message import without_message
 from interlingua.runtime.models.statistics import batch_size
 from interlingua.runtime.target import Observe, PassedMessage
 from interlingua.runtime.upstream.counts import UpstreamCounts
-from interlingua.runtime.upstream.fast_path import SentCall, UpstreamFastPath
+from interlingua.runtime.upstream.forward import SentCall
 from interlingua.runtime.upstream.message_size import nbytes_of
 from interlingua.runtime.upstream.names import UpstreamNames
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
@@ -72,15 +71,15 @@ class UpstreamPassing:
         if sent is None:
             known = self.signatures.known(version) or await self.discover(version, context)
         else:
-            known = sent.path.known  # with which it was sent
+            known = sent.forward.known  # with which it was sent
         passthrough = opened.action.passthrough
         if passthrough is None:
             return None
         try:
-            prepared = self._prepared(passthrough, opened, known, model, version)
+            prepared = self.prepared(passthrough, opened, known, model, version)
         except OffloadRequired as required:
             run, limits = required.offloader.run, self.upstream.limits
-            prepared = await run(limits, self._prepared, passthrough, opened, known, model, version)
+            prepared = await run(limits, self.prepared, passthrough, opened, known, model, version)
         if prepared is None:
             return None
         read: Callable[[Any], Any] = partial(passthrough.answer, opened, prepared.names)
@@ -136,38 +135,6 @@ class UpstreamPassing:
         answer.model = names.model
         return await self.upstream.offloaded(_encoded, opened, signature, answer)
 
-    def fast_path(
-        self, target: object, opened: Opened[Any], model: str, version: str, context: Context
-    ) -> UpstreamFastPath | None:
-        """See ``Target.fast_path``."""
-        passthrough, known = opened.action.passthrough, self.signatures.known(version)
-        if passthrough is None or passthrough.repeats is None or known is None:
-            return None
-        prepared = self._prepared(passthrough, opened, known, model, version)
-        if prepared is None or not self.upstream.sends_at_once:
-            return None
-        call, heads, names = prepared
-        repeats = passthrough.repeats(opened, call)
-        if repeats is None:
-            return None
-        self.upstream.prepare(call, context)
-        read = partial(passthrough.answer, passthrough.without_contents(opened), names)
-        return UpstreamFastPath(
-            target,
-            self.upstream,
-            self.signatures,
-            self.counts,
-            known,
-            version,
-            repeats,
-            without_message(call),
-            repeats.size,
-            read,
-            batch_size(heads, known.local),
-            # to decode another form of answer needs the strings of the request
-            lead=0 if any(head.datatype is Datatype.BYTES for head in heads.inputs) else repeats.lead,
-        )
-
     async def stream(
         self, opened: Opened[Any], model: str, version: str, context: Context
     ) -> AsyncGenerator[tuple[Any, bool], None]:
@@ -176,7 +143,7 @@ class UpstreamPassing:
         if not self.streams or passthrough is None:
             return
         known = self.signatures.known(version) or await self.discover(version, context)
-        prepared = self._prepared(passthrough, opened, known, model, version)
+        prepared = self.prepared(passthrough, opened, known, model, version)
         if prepared is None:
             return
         message, heads, names = prepared
@@ -220,7 +187,7 @@ class UpstreamPassing:
             # some servers report the end by ending the stream alone
             yield encoder.last(), True
 
-    def _prepared(
+    def prepared(
         self,
         passthrough: Passthrough[Any, Any, Any] | StreamPassthrough[Any, Any, Any],
         opened: Opened[Any],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,8 +48,7 @@ class KnownSignature:
     may be running.
     ``decoupled``: whether the model answers any number of times, None while unknown. ``passing`` are the
     names in messages that pass through, by the caller's name of the model and the requested version;
-    ``fitting`` the last heads that passed the check; ``translated`` are the fast paths of messages in another
-    dialect, by what their callers send besides."""
+    ``fitting`` the last heads that passed the check."""
 
     local: Signature
     remote: Signature
@@ -59,7 +58,6 @@ class KnownSignature:
     renewal: asyncio.Task[KnownSignature] | None = None
     passing: dict[tuple[str, str], PassthroughNames] = field(default_factory=dict)
     fitting: InferHeads | None = None
-    translated: dict[Hashable, tuple[Any, ...]] = field(default_factory=dict)
 
     def states(self, other: KnownSignature) -> bool:
         """Whether the server has stated the same as for ``other``."""
@@ -83,20 +81,20 @@ class UpstreamSignature:
     declared: Signature | None
     widened: Mapping[Datatype, Datatype]
     attributes: Attributes
-    _values: FetchedValues[KnownSignature] = field(default_factory=lambda: FetchedValues(_KEPT), init=False)
+    values: FetchedValues[KnownSignature] = field(default_factory=lambda: FetchedValues(_KEPT), init=False)
 
     def known(self, version: str) -> KnownSignature | None:
         """The signature of ``version``, unless it has yet to be discovered."""
         if self.declared is not None:
             version = ""  # the same for all
-        return self._values.known.get(version)
+        return self.values.known.get(version)
 
     async def of(self, version: str) -> KnownSignature:
         """The signature of ``version``, discovered once; callers continue in order. Raises the upstream's
         error."""
         if self.declared is not None:
             version = ""
-        return self._values.known.get(version) or await self._values.fetch(version, self._find)
+        return self.values.known.get(version) or await self.values.fetch(version, self._find)
 
     async def renewed(self, version: str, since: int = 0) -> KnownSignature:
         """The signature of ``version`` for a request that does not fit the known one: discovered after
@@ -112,7 +110,7 @@ class UpstreamSignature:
 
     def forget(self) -> None:
         """The upstream's model may have been replaced."""
-        self._values.clear()
+        self.values.clear()
 
     async def _renew(self, version: str, known: KnownSignature) -> KnownSignature:
         """``known`` if it is still so: what it has learned stays."""
@@ -124,7 +122,7 @@ class UpstreamSignature:
             fresh = await self._find(version)
             if fresh.states(known):
                 fresh = known
-            self._values.put(version, fresh)
+            self.values.put(version, fresh)
         except InferenceError as error:
             if error.code is ErrorCode.NOT_FOUND:
                 self.forget()

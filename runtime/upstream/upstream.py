@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from interlingua.protocols.dialect import Calls, Passthrough, SharedReply, StreamPassthrough, UpstreamCall
-from interlingua.protocols.fast_path import CallbackClient
+from interlingua.protocols.plans import CallbackClient
 from interlingua.protocols.wire import HttpReply
 from interlingua.runtime.upstream.forwarding import Forwarding
 from interlingua.runtime.upstream.kinds import EVERYWHERE, FLAVORED, HARMLESS, INFERENCE
@@ -80,7 +80,7 @@ class Upstream:
         """The same for streams."""
         self._offer_passthrough()
         self._shared: dict[SharedReply[Any], SharedValue[Any]] = {}
-        self._forwarding = forwarding or Forwarding()
+        self.forwarding = forwarding or Forwarding()
         self.learning = TimeShare(0.05, 0.1)
         self.unloaded = UnloadedModels()
 
@@ -355,7 +355,7 @@ class Upstream:
             if deadline - self._limit_deadline > _TICK_SECS:
                 self._limit_deadline, self._limit = deadline, Context(deadline)
             message.context = self._limit
-        forwarding = self._forwarding
+        forwarding = self.forwarding
         if context is not None and forwards:
             forwarding.of_the_caller(message, context)
         if forwarding.own:
@@ -363,8 +363,8 @@ class Upstream:
 
     @property
     def sends_at_once(self) -> bool:
-        """Whether nothing holds a call up, and no header of it changes unless its caller does."""
-        if self._flavors or not self.pool.watched or self.gate is not None or self._forwarding.own:
+        """Whether nothing holds a call up."""
+        if self._flavors or not self.pool.watched or self.gate is not None:
             return False
         return all(isinstance(member.client, CallbackClient) for member in self.pool.members)
 
@@ -423,7 +423,7 @@ class Upstream:
         async def query(member: Member, timeout_secs: float) -> Readiness:
             request, form = call.encode(None, None)
             request.context = Context(deadline=time.monotonic() + timeout_secs)
-            self._forwarding.of_our_own(request)
+            self.forwarding.of_our_own(request)
             if call.optional is None:
                 answer: Readiness = call.decode(form, await member.client.send(request))
             else:

@@ -163,21 +163,21 @@ def test_tritonclient_loads_as_the_other_clients_do(tmp_path: Path) -> None:
             "encode",
             [
                 "interlingua.protocols.splice:Splice.of",
-                "interlingua.runtime.upstream.fast_path:UpstreamFastPath.begin",
+                "interlingua.runtime.upstream.forward:UpstreamForward.begin",
             ],
         ),
         (
             "encode answer",
             [
                 "interlingua.protocols.splice:Splice.of",
-                "interlingua.runtime.upstream.translated:TranslatedReplies.read",
+                "interlingua.runtime.upstream.learning:_Replies.read",
             ],
         ),
         (
             "decode answer",
             [
                 "interlingua.protocols.repeated_messages:RepeatedMessages.find",
-                "interlingua.runtime.upstream.translated:TranslatedReplies.read",
+                "interlingua.runtime.upstream.learning:_Replies.read",
             ],
         ),
         ("wait", ["asyncio.events:Handle._run"]),

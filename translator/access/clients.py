@@ -68,24 +68,42 @@ class Client:
 
     def begin(self, load: ListenerLoad) -> None:
         """Count an inference, which :meth:`end` ends. Raises OVERLOADED above a limit."""
-        most, rate = self.limits.max_requests, self.limits.requests_per_sec
-        self.requests += 1
-        refused = ""
-        if most is not None and self._in_flight() > most:
-            option, refused = "max_requests", f"has {most} requests in flight, as many as"
-        elif rate is not None and not self._conforms(rate):
-            option, refused = "requests_per_sec", f"sends more than {rate:g} requests per second, which"
-        if refused:
-            self.end()
+        option = self.admit()
+        if option:
             load.count_refusal(option)
+            most, rate = self.limits.max_requests, self.limits.requests_per_sec
+            refused = f"has {most} requests in flight, as many as"
+            if option == "requests_per_sec":
+                refused = f"sends more than {rate:g} requests per second, which"
             text = f"client '{self.name}' {refused} its {option} allows; try again"
             raise InferenceError(ErrorCode.OVERLOADED, text)
+
+    def admit(self) -> str:
+        """Count an inference, unless it is above a limit: the name of that."""
+        most, rate = self.limits.max_requests, self.limits.requests_per_sec
+        self.requests += 1
+        option = ""
+        if most is not None and self._in_flight() > most:
+            option = "max_requests"
+        elif rate is not None and not self._conforms(rate):
+            option = "requests_per_sec"
+        if option:
+            self.end()
+        return option
 
     def end(self) -> None:
         """An inference has ended."""
         self.requests -= 1
         if self._shared is not None and self.limits.max_requests is not None:
             self._shared.in_flight.set(self.name, self.requests)
+
+    def withdraw(self) -> None:
+        """An inference that has begun is counted again, or is none."""
+        self.end()
+        if (rate := self.limits.requests_per_sec) is not None:
+            self._full_at -= round(1e9 / rate)
+            if self._shared is not None:
+                self._shared.full_at.set(self.name, self._full_at)
 
     def forget(self) -> None:
         """Leave the room of its name to others."""

@@ -69,6 +69,9 @@ class ServerOptions(Section):
     max_inline_run_us: Annotated[int, Field(ge=0)] = 200
     """The longest run of a local model on the event loop instead of in a thread, in microseconds; 0 for none.
     Only for ONNX models and models of tables on the CPU; runs are measured."""
+    plans: bool = True
+    """Serve requests that repeat others by what is known of those, in fewer steps. With false every request
+    takes every step: for diagnosis, since answers do not depend on it."""
     tune_allocator: bool = True
     """Make the C library keep large blocks instead of returning each to the system. Messages of several
     MiB then cost up to half as much; the process holds some memory in reserve."""

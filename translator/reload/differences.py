@@ -19,7 +19,7 @@ LIVE = frozenset(
         *("name", "id", "strict_readiness", "ready_when_empty", "repository_poll_secs", "offline_scope"),
         *("shared_memory", "max_instances", "max_models", "max_inline_run_us", "max_inflight_requests"),
         *("max_inflight_bytes", "stalled_after_secs", "drain_secs", "shutdown_timeout_secs"),
-        *("log_level", "access_log"),
+        *("log_level", "access_log", "plans"),
     )
 )
 """The options of ``server`` that take effect without a restart."""

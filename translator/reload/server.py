@@ -144,6 +144,7 @@ def _configure(service: Service, config: Config, before: Config, traffic: Traffi
     if server.log_level != before.server.log_level:
         service.log.change(logs.settings(server.log_level))
     service.access.mode = server.access_log
+    service.plans = server.plans
     service.catalog.changes.happened()
 
 

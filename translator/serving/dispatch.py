@@ -266,7 +266,8 @@ class Dispatch:
         renewed signature."""
         version, sent = self.key.version, self.context.sent
         if sent is not None and sent.translates:
-            target = sent.path.target
+            target = sent.forward.target
+            model = target.name  # by a route perhaps
         elif route is None:
             # Router.target, inlined
             router = self.router
@@ -279,7 +280,7 @@ class Dispatch:
         began = time.monotonic_ns()
         try:
             if sent is not None and sent.translates:
-                signature = sent.path.known.local  # with which it was sent
+                signature = sent.forward.known.local  # with which it was sent
             else:
                 signature = await (timed or target.signature)(version)
         except (InferenceError, asyncio.CancelledError) as end:

@@ -21,16 +21,16 @@ from interlingua.schemas.offload import OffloadRequired
 from interlingua.translator.access.audit import recorded
 from interlingua.translator.access.classes import CLASS_OF, PRIVILEGED, WITH_MODEL
 from interlingua.translator.serving.access_log import EndpointLog
+from interlingua.translator.serving.accounting import Account
 from interlingua.translator.serving.answer_headers import server_timing, with_request_id
-from interlingua.translator.serving.fast_path import HandlerFastPath, fast_path
 from interlingua.translator.serving.in_flight import (
     AnswerLimit,
     InFlightRequest,
     answer_size,
     refuse_inference,
 )
-from interlingua.translator.serving.inline_path import HandlerInlinePath, inline_path
 from interlingua.translator.serving.interleave import StreamItem
+from interlingua.translator.serving.plans.cache import HeadForm, PlanCache
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.request_metrics import RequestMetrics
 
@@ -60,7 +60,8 @@ class TransportPipeline:
     ``_headers`` are parts of it, and ``_label`` is the format of its name in logs. An answer has a
     ``_status``; ``_frame`` of its bytes are not its message; ``_too_large`` is the transport's own refusal of
     one above ``max_response_bytes``. Where a request ``_has_body``, that may be arriving, and have a content
-    coding. With ``_names_model`` its head names the model, if anything does.
+    coding. With ``_names_model`` its head names the model, if anything does. ``_head`` is the form of heads
+    for ``plans``, None where there are none.
     """
 
     _key: ClassVar[attrgetter[Any]]
@@ -73,6 +74,7 @@ class TransportPipeline:
     _names_model: ClassVar[bool] = False
     _frame: ClassVar[int] = 0
     _too_large: ClassVar[Any] = None
+    _head: ClassVar[HeadForm | None] = None
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
         self._handling = handling
@@ -82,11 +84,15 @@ class TransportPipeline:
         if limit is not None:
             self._limit = AnswerLimit(limit + kind._frame, kind._frame, kind._too_large)
         self._access = {binding.dialect: self._endpoint_log(binding) for binding in bindings}
-        self._endpoints: Mapping[Any, tuple[Any, Binding, RequestMetrics, bool, EndpointLog]] = {
+        accounts = {name: Account(metrics) for name, metrics in handling.metrics.items()}
+        self.plans: PlanCache | None = None
+        if kind._head is not None:
+            self.plans = PlanCache(handling.processor, kind._head, self.serve)
+        self._endpoints: Mapping[Any, tuple[Any, Binding, Account, bool, EndpointLog]] = {
             key: (
                 endpoint,
                 binding,
-                handling.metrics[binding.dialect],
+                accounts[binding.dialect],
                 self._is_timed(endpoint),
                 self._access[binding.dialect],
             )
@@ -162,12 +168,12 @@ class TransportPipeline:
 
     async def serve(self, request: Any) -> Any:
         processor, context = self._processor, request.context
-        endpoint, binding, metrics, timed, access = self._endpoints[self._key(request)]
-        nbytes, load, sent = len(self._body(request)), metrics.load, -1
+        endpoint, binding, account, timed, access = self._endpoints[self._key(request)]
+        nbytes, load, sent = len(self._body(request)), account.load, -1
         arriving = request if self._has_body and request.rest is not None else None
         if arriving is not None:
             nbytes += arriving.rest.length
-        with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, access) as in_flight:
+        with InFlightRequest(processor.service, account, endpoint, request, nbytes, access) as in_flight:
             try:
                 opened = endpoint.open(request)
             except OffloadRequired as required:
@@ -188,7 +194,7 @@ class TransportPipeline:
                 collects = opened.action.collects
                 limit = self._limit if collects else AnswerLimit()
                 items = in_flight.stream(processor.stream(opened, binding, context), limit)
-                in_flight.answer = await self._whole(items, collects, metrics)
+                in_flight.answer = await self._whole(items, collects, account.metrics)
             else:
                 answer = in_flight.answer = await processor.perform(opened, binding, context)
                 size = answer.size if answer.rest is None else answer_size(answer)
@@ -196,7 +202,9 @@ class TransportPipeline:
                     raise in_flight.too_large(answer, size, self._limit)
                 sent = size
         answer = in_flight.answer
-        metrics.sent_bytes += answer_size(answer) if sent < 0 else sent
+        account.metrics.sent_bytes += answer_size(answer) if sent < 0 else sent
+        if self.plans is not None and in_flight.answered_anew and arriving is None:
+            self.plans.answered(request, endpoint, binding, opened, (account, access, self._limit, timed))
         if timed:
             # a request that fails in its first stage has no times yet
             timings = context.timings or {"decode": time.monotonic_ns() - in_flight.began}
@@ -204,32 +212,14 @@ class TransportPipeline:
         headers = self._headers(request)
         return with_request_id(answer, headers) if REQUEST_ID in headers else answer
 
-    def fast_path(self, request: Any) -> HandlerFastPath | None:
-        """The fast path of requests that repeat ``request``, which this handler would serve; None without."""
-        endpoint, binding, metrics, timed, access = self._endpoints[self._key(request)]
-        found = fast_path(self._processor, binding, endpoint, request, self._headers(request))
-        if found is None:
-            return None
-        key, default, path = found
-        most = self._limit.most
-        return HandlerFastPath(
-            self._processor, metrics, access.log, key, default, most, timed, self.serve, path
-        )
-
-    def inline_path(self, request: Any) -> HandlerInlinePath | None:
-        """The path of requests that repeat ``request`` to a model that answers at once; None without."""
-        endpoint, _, metrics, timed, access = self._endpoints[self._key(request)]
-        counted = metrics, access, self._limit, timed
-        return inline_path(self._processor, endpoint, request, self._headers(request), counted)
-
     def refuse(self, request: Any, error: InferenceError, operation: Operation | None = None) -> Any:
         """The refusal of an ``operation``, or of any by the transport (a message too large, say), in the
         dialect's form."""
-        endpoint, _, metrics, _, access = self._endpoints[self._key(request)]
+        endpoint, _, account, _, access = self._endpoints[self._key(request)]
         served, context = bool(request.context.request_number), request.context
         if not served:
             self._processor.service.number(context)
-            metrics.refuse(error.code, operation)
+            account.metrics.refuse(error.code, operation)
             if context.identity is not None:
                 self._processor.clients.count(context.identity, error.code)
         answer = endpoint.fail(request, None, error)
@@ -252,6 +242,7 @@ class BrpcPipeline(TransportPipeline):
 
     _key = attrgetter("service", "method")
     _label, _transport = "{0.service}/{0.method}", "brpc"
+    _head = HeadForm(attrgetter("service", "method"), attrgetter("context.headers"))
     _too_large = staticmethod(_erroneous_response)
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:

@@ -22,6 +22,7 @@ from interlingua.translator.serving.answer_headers import with_request_id
 from interlingua.translator.serving.handler import Handling, Items, TransportPipeline
 from interlingua.translator.serving.in_flight import InFlightRequest, error_of, refuse_inference
 from interlingua.translator.serving.interleave import interleave
+from interlingua.translator.serving.plans.cache import HeadForm
 
 _STREAM_WINDOW = 64
 """How many messages of one stream are at work, or answered and not yet sent, at a time."""
@@ -72,6 +73,7 @@ class GrpcPipeline(TransportPipeline):
     _headers = attrgetter("metadata")
     _label, _transport = "{0.method}", "grpc"
     _status = grpc_status
+    _head = HeadForm(attrgetter("method"), attrgetter("metadata"))
     _too_large = staticmethod(_exhausted)
 
     def __init__(self, handling: Handling, bindings: Sequence[Binding]) -> None:
@@ -168,12 +170,12 @@ class GrpcPipeline(TransportPipeline):
     async def _answers(self, call: GrpcRequest, totals: _StreamTotals, message: Buffer) -> Items:
         totals.messages += 1
         totals.received += len(message)
-        endpoint, binding, metrics, _, access = self._endpoints[call.method]
+        endpoint, binding, account, _, access = self._endpoints[call.method]
         own = replace(call.context, timings={}, ended={}, arrived=0, reports_write=False)
         request = replace(call, message=message, context=own)
         processor, context, nbytes = self._processor, request.context, len(message)
-        load, limit = metrics.load, self._limit
-        with InFlightRequest(processor.service, metrics, endpoint, request, nbytes, access) as in_flight:
+        load, limit = account.load, self._limit
+        with InFlightRequest(processor.service, account, endpoint, request, nbytes, access) as in_flight:
             if processor.authenticates:
                 processor.authorization.authenticate(context)
             try:
@@ -203,11 +205,11 @@ class GrpcPipeline(TransportPipeline):
                     async for answer, last in counted:
                         totals.failure = context.failure or totals.failure
                         if answer is not None:
-                            metrics.sent_bytes += answer.size
+                            account.metrics.sent_bytes += answer.size
                         yield answer, last
                 return
         totals.failure = in_flight.failure or totals.failure
         answer = in_flight.answer
         del message, request, in_flight  # their memory is free while the answer waits
-        metrics.sent_bytes += answer.size
+        account.metrics.sent_bytes += answer.size
         yield answer, True

@@ -16,6 +16,7 @@ from interlingua.schemas import ErrorCode, InferenceError, Operation
 from interlingua.translator.serving.answer_headers import with_request_id
 from interlingua.translator.serving.handler import Handling, Items, TransportPipeline
 from interlingua.translator.serving.in_flight import answer_size
+from interlingua.translator.serving.plans.cache import HeadForm
 from interlingua.translator.serving.request_metrics import RequestMetrics
 
 
@@ -27,6 +28,7 @@ class HttpPipeline(TransportPipeline):
     _headers = attrgetter("headers")
     _label, _transport = "{0.method} {0.path}", "http"
     _status = attrgetter("status")
+    _head = HeadForm(attrgetter("method", "path", "query"), attrgetter("headers"))
     _has_body = True
     _names_model = True
 

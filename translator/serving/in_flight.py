@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -16,13 +15,12 @@ from interlingua.protocols.transport.load import BodyLoad, ListenerLoad
 from interlingua.schemas import Context, ErrorCode, InferenceError, Operation
 from interlingua.schemas.errors import release_frames
 from interlingua.schemas.offload import CLIENT
-from interlingua.schemas.status import LATENCY_BOUNDS_NS
 from interlingua.translator.access.clients import Client, Clients
 from interlingua.translator.serving.access_log import EndpointLog, Size
+from interlingua.translator.serving.accounting import Account
 from interlingua.translator.serving.interleave import StreamItem
 from interlingua.translator.serving.operations import Service
 from interlingua.translator.serving.processor import unforeseen
-from interlingua.translator.serving.request_metrics import RequestMetrics
 
 T = TypeVar("T")
 
@@ -57,7 +55,7 @@ class InFlightRequest:
     """
 
     service: Service
-    metrics: RequestMetrics
+    account: Account
     endpoint: Endpoint
     request: Any
     nbytes: int
@@ -75,11 +73,7 @@ class InFlightRequest:
     _ended: bool = False
 
     def __enter__(self) -> InFlightRequest:
-        metrics = self.metrics
-        metrics.in_flight += 1
-        metrics.received_bytes += self.nbytes
-        metrics.load.requests += 1
-        metrics.load.total.requests += 1
+        self.account.begin(self.nbytes)
         # Service.number, inlined
         context = self.request.context
         if context.sent is not None:
@@ -117,11 +111,22 @@ class InFlightRequest:
             release_frames(failure)
         return True
 
+    @property
+    def answered_anew(self) -> bool:
+        """Whether it is an inference that the pipeline has answered from its beginning, whose message came
+        as it is."""
+        opened, context = self.opened, self.request.context
+        if self.failure is not None or opened is None or context.sent is not None or self.held is not None:
+            return False
+        return opened.action.operation is Operation.INFER
+
     def begin_trace(self, default_model: str) -> None:
         """Sample an inference, once it is opened, or not."""
-        tracer, opened = self.service.tracer, self.opened
-        if tracer is not None and opened is not None and opened.action.operation in _INFERENCE:
-            tracer.begin(self.request.context, opened.model or default_model)
+        tracer, opened, context = self.service.tracer, self.opened, self.request.context
+        if tracer is None or opened is None or context.sampling_decided:
+            return
+        if opened.action.operation in _INFERENCE:
+            tracer.begin(context, opened.model or default_model)
 
     def count(self, clients: Clients, identity: str) -> None:
         """Count it in ``clients``, as it ends, and an inference in the limits of its client. Raises
@@ -129,7 +134,7 @@ class InFlightRequest:
         self.clients = clients
         if self.opened is not None and self.opened.action.operation in _INFERENCE:
             client = clients.client(identity)
-            client.begin(self.metrics.load)
+            client.begin(self.account.load)
             self.client = client
 
     def too_large(self, answer: Any, size: int, limit: AnswerLimit) -> InferenceError:
@@ -147,7 +152,7 @@ class InFlightRequest:
     def hold(self, size: int, others: int = 0) -> None:
         """Count ``size`` bytes until the end, beyond the ``others`` that the transport counts. Raises
         OVERLOADED."""
-        self.held = BodyLoad(self.metrics.load, others)
+        self.held = BodyLoad(self.account.load, others)
         error = self.held.grow(size)
         if error is not None:
             raise error
@@ -163,7 +168,7 @@ class InFlightRequest:
         """``items``, each within ``limit``; the request ends with the last of them. Raises as they do, and
         TOO_LARGE."""
         context, begun = self.request.context, False
-        self.metrics.streams += 1
+        self.account.metrics.streams += 1
         try:
             async with aclosing(items):
                 async for item in items:
@@ -184,7 +189,7 @@ class InFlightRequest:
                 self._end(error_of(failure))
             raise
         finally:
-            self.metrics.streams -= 1
+            self.account.metrics.streams -= 1
 
     def _arrived(self, failure: BaseException | None) -> None:
         self._end(None if failure is None else error_of(failure))
@@ -198,35 +203,23 @@ class InFlightRequest:
         if self._ended:
             return
         self._ended = True
-        metrics, opened, operation = self.metrics, self.opened, None
+        account, opened, operation = self.account, self.opened, None
         if opened is not None:
             operation, opened.count = opened.action.operation, None  # it refers to this object
-        metrics.in_flight -= 1
         if self.held is not None:
             self.held.release()
-        metrics.load.requests -= 1
-        metrics.load.total.requests -= 1
         context, code = self.request.context, None if error is None else error.code
-        metrics.ended[operation, code] += 1
+        account.end(operation, code)
         if self.clients is not None:
             if self.client is not None:
                 self.client.end()
             self.clients.count(context.identity, code)
-        if metrics.timed and operation in _INFERENCE:
+        if operation in _INFERENCE:
             spent = time.monotonic_ns() - self.began
-            # Latencies.add, inlined
-            flow = metrics.flows[context.route, context.target]
-            flow.counts[bisect_left(LATENCY_BOUNDS_NS, spent)] += 1
-            flow.ns += spent
-            if error is not None:
-                flow.failed += 1
+            flow = context.route, context.target
+            account.time(flow, spent, context.timings, error is not None)
             if context.trace is not None:
-                metrics.exemplify(f"{context.trace.trace_id:032x}", spent)
-            stages = metrics.stages
-            for stage, ns in context.timings.items():
-                latencies = stages[stage]
-                latencies.counts[bisect_left(LATENCY_BOUNDS_NS, ns)] += 1
-                latencies.ns += ns
+                account.exemplify(context, spent)
         if context.trace is not None:
             self._end_trace(error)
         if error is not None or self.access.log.every:
@@ -236,7 +229,7 @@ class InFlightRequest:
         tracer, opened = self.service.tracer, self.opened
         if tracer is None:
             return
-        context, metrics = self.request.context, self.metrics
+        context, metrics = self.request.context, self.account.metrics
         attributes = {
             "interlingua.dialect": metrics.dialect,
             "interlingua.listener": metrics.load.listener,

@@ -67,6 +67,7 @@ class Service:
     changes of clients (``changes.StateChange``) in the other processes of the server, if it has several;
     ``total`` then returns what all of them have counted, by a name in ``totals.COUNTS``. ``tracer`` records
     the requests that ``traces`` samples, if the configuration has ``tracing``. ``access`` is the access log.
+    ``epoch`` is another object after any change. Without ``plans`` the pipeline serves all requests.
     """
 
     router: Router
@@ -94,7 +95,13 @@ class Service:
     share: Callable[[Any], Awaitable[None]] | None = None
     total: Callable[[str], Awaitable[Any]] | None = None
     access: AccessLog = field(default_factory=AccessLog)
+    plans: bool = True
     started_ns: int = field(default_factory=time.monotonic_ns)
+    epoch: object = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        object.__setattr__(self, "epoch", object())
 
     @property
     def catalog(self) -> KnownModels:
@@ -110,8 +117,7 @@ class Service:
         self.catalog.changes.happened()
 
     def hand_over(self) -> None:
-        """Another process serves from now on, with the sequences of local models: watches end, and report
-        nothing else."""
+        """Another process serves from now on, sequences of local models too: watches end, silently."""
         self.handed_over = True
         self.router.peers = HandedOver()
         self.catalog.changes.happened()

@@ -87,6 +87,7 @@ class RequestProcessor:
         self.restricts_inference = successor.restricts_inference
         self.authenticates = successor.authenticates
         self.serves_peers = successor.serves_peers
+        self.service.epoch = object()
 
     async def perform(self, opened: Opened[Any], binding: Binding, context: Context) -> Any:
         """Carry out the operation of ``opened`` and encode the result. Raises ``InferenceError``."""
@@ -106,9 +107,9 @@ class RequestProcessor:
             # targets themselves observe the deadline in the context
             if passthrough is not None and (named or sent is not None):
                 model = opened.model or self.default_model
-                target = router.models.get(model) if sent is None else sent.path.target
+                target = router.models.get(model) if sent is None else sent.forward.target
                 if target is not None and target.passthrough is passthrough:
-                    context.target = model
+                    context.target = model if sent is None else target.name
                     answer = await target.pass_through(opened, model, opened.version, context)
             if answer is None:
                 dispatch = self._dispatch(opened, binding, context)

@@ -10,10 +10,12 @@ import asyncio
 import math
 import re
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 from interlingua.protocols.brpc_status import ERROR_CODES, BrpcStatus
-from interlingua.protocols.fast_path import SentWaiter
+from interlingua.protocols.plans import SentWaiter
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.brpc.compression import decompress
 from interlingua.protocols.transport.brpc.frame import (
@@ -31,7 +33,13 @@ from interlingua.protocols.transport.received import SharedReceiver, shared_spac
 from interlingua.protocols.transport.threads import in_thread
 from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.transport.writes import WriteBatch
-from interlingua.protocols.wire import BrpcAnswer, BrpcRequest, Buffer, ConnectionFailedError
+from interlingua.protocols.wire import (
+    NO_PARAMS,
+    BrpcAnswer,
+    BrpcRequest,
+    Buffer,
+    ConnectionFailedError,
+)
 from interlingua.schemas import ErrorCode, InferenceError
 
 _LARGEST_TIMEOUT_MS = 2**31 - 1
@@ -80,7 +88,12 @@ class BrpcConnectionClient:
         return request
 
     def begin(
-        self, prepared: BrpcRequest, message: Buffer, deadline: float, waiter: SentWaiter
+        self,
+        prepared: BrpcRequest,
+        message: Buffer,
+        deadline: float,
+        waiter: SentWaiter,
+        headers: Mapping[str, str] = NO_PARAMS,
     ) -> SentReply | None:
         """See ``CallbackClient``."""
         connection = self._connection
@@ -88,6 +101,8 @@ class BrpcConnectionClient:
             return None
         if deadline <= time.monotonic():
             raise self._passed()
+        if headers:
+            prepared = replace(prepared, headers={**prepared.headers, **headers})
         return connection.begin(prepared, message, deadline, waiter)
 
     async def finish(self, request: BrpcRequest, outcome: BrpcAnswer | Exception) -> BrpcAnswer:

@@ -12,6 +12,7 @@ import logging
 from functools import partial
 from typing import cast
 
+from interlingua.protocols.plans import Plans
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.backlog import Backlog
 from interlingua.protocols.transport.brpc import refusals
@@ -26,9 +27,9 @@ from interlingua.protocols.transport.brpc.frame import (
     write_answer,
     write_error,
 )
-from interlingua.protocols.transport.brpc.inline import InlineCalls, Serve
 from interlingua.protocols.transport.brpc.logoff import LogOff, after_reading
 from interlingua.protocols.transport.brpc.message import context_of, inflate, unpack
+from interlingua.protocols.transport.brpc.planned import PlannedCall, Serve
 from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.transport.h2.options import DEFAULT_OPTIONS, Http2Options
@@ -173,7 +174,7 @@ class _Connection(SharedReceiver):
         self._first: bytes | None = b""
         self._running: dict[asyncio.Task[None], Context] = {}
         self._draining = False
-        self._inline = InlineCalls(server.handler)
+        self._plans: Plans | None = getattr(server.handler, "plans", None)
         self.logoff = LogOff(self._frames, self.drain)
         self._begun = 0  # frames in this turn
 
@@ -242,7 +243,6 @@ class _Connection(SharedReceiver):
         """Cancel the calls."""
         self._leave()
         self._frames.discard()
-        self._inline.path = None  # it has a request
         for task, context in self._running.items():
             context.cancel.cancel()
             task.cancel()
@@ -326,23 +326,26 @@ class _Connection(SharedReceiver):
         if refusal is not None:
             admission.refuse(meta, request.size, refusal)
             return
-        found = self._inline.answer(request) if compression == "none" else None
-        if type(found) is BrpcAnswer:
-            self._send(meta.correlation_id, found)
+        planned = None
+        if compression == "none" and self._plans is not None:
+            planned = PlannedCall.begin(self._plans, request)
+        if planned is not None and planned.response is not None:
+            self._send(meta.correlation_id, planned.response)
+            context.write_ended()
             return
         if meta.compress_type:
             inflated = most_decompressed(len(request.message), most, limits)
             call = admission.begin(request.size, max(inflated - request.size, 0))
         else:
             call = admission.begin(max(frame.size, len(request.message)))
-        serve = server.handler.serve if found is None else found.serve
+        serve = server.handler.serve if planned is None else planned.serve
         work = self._serve(meta.correlation_id, request, serve, meta.compress_type, call)
         task = self._loop.create_task(work)
         self._running[task] = context
         context.reports_write = True
         server.connections.in_flight.add(task)
-        if found is not None:  # a task that is cancelled before it begins counts nothing
-            task.add_done_callback(lambda _: context.began or found.abandon(request))
+        if planned is not None:  # a task that is cancelled before it begins counts nothing
+            task.add_done_callback(lambda _: planned.end())
         task.add_done_callback(partial(self._ended, call))
 
     async def _serve(

@@ -10,10 +10,9 @@ import asyncio
 import time
 from typing import Any, Protocol
 
-from interlingua.protocols.fast_path import FastCall
+from interlingua.protocols.plans import PlanExecution, Plans
 from interlingua.protocols.transport.grpc.headers import CallHeaders, trailers, trailers_only
 from interlingua.protocols.transport.grpc.messages import MessageError, MessageStream
-from interlingua.protocols.transport.grpc.repeated_calls import RepeatedCalls
 from interlingua.protocols.transport.grpc.status import (
     DEADLINE_EXCEEDED,
     RESOURCE_EXHAUSTED,
@@ -42,7 +41,7 @@ class CallHost(Protocol):
     max_request_bytes: int | None
     max_response_bytes: int | None
     limits: DecodingLimits
-    repeated: RepeatedCalls
+    plans: Plans | None
 
     def call_began(self, call: GrpcCall) -> None:
         """Count a call as running."""
@@ -53,25 +52,26 @@ class CallHost(Protocol):
 
 class GrpcCall(MessageStream):
     """The common part of unary and streaming calls. ``_over``: the answer is complete, or no client waits for
-    it. ``_reset_at_work``: the connection counts the call among those reset whose task still runs. ``_sent``
-    is the call of a ``_message`` that was sent on a fast path; ``_fast``: no task awaits it. ``_arrived`` is
-    the ``time.monotonic_ns()`` of the headers, 0 if the message came with them."""
+    it. ``_reset_at_work``: the connection counts the call among those reset whose task still runs.
+    ``_execution`` is that of a plan for a ``_message``; ``_planned``: no task awaits it. ``_arrived`` is the
+    ``time.monotonic_ns()`` of the headers, 0 if the message came with them."""
 
     __slots__ = (
         "_arrived",
-        "_fast",
+        "_execution",
         "_headers",
         "_host",
         "_message",
         "_over",
+        "_planned",
         "_reset_at_work",
-        "_sent",
         "_started",
         "_task",
         "_working",
         "connection",
         "context",
         "deadline",
+        "has_context",
         "held",
     )
 
@@ -90,16 +90,17 @@ class GrpcCall(MessageStream):
         self._headers = headers
         self._task: asyncio.Task[None] | None = None
         self.held: BodyLoad | None = None
-        self._sent: FastCall | None = None
+        self._execution: PlanExecution | None = None
         self._message: Any = b""
-        self._started = self._working = self._over = self._reset_at_work = self._fast = False
+        self._started = self._working = self._over = self._reset_at_work = self._planned = False
         self.deadline = None if headers.timeout is None else time.monotonic() + headers.timeout
         self._arrived = 0 if ended else time.monotonic_ns()
         self.context: Context | None = None
+        self.has_context = self.deadline is not None or host.identity is not None
         host.call_began(self)
 
     def begun_context(self) -> Context:
-        """The context of the call, made once it is needed: many calls end on a fast path before that."""
+        """See ``PlannedRequest``."""
         context = self.context
         if context is None:
             host, metadata = self._host, self._headers.metadata

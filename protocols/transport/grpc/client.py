@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
-from interlingua.protocols.fast_path import SentWaiter
+from interlingua.protocols.plans import SentWaiter
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.client_options import DEFAULT_OPTIONS, ClientOptions
 from interlingua.protocols.transport.connect import open_connection, reason_of
@@ -29,7 +29,7 @@ from interlingua.protocols.transport.grpc.client_headers import UnsendableError
 from interlingua.protocols.transport.grpc.messages import CompressedMessage, MessageError
 from interlingua.protocols.transport.grpc.status import RESOURCE_EXHAUSTED
 from interlingua.protocols.transport.received import shared_space
-from interlingua.protocols.wire import ArrivingMessage, Buffer, GrpcAnswer, GrpcRequest
+from interlingua.protocols.wire import NO_PARAMS, ArrivingMessage, Buffer, GrpcAnswer, GrpcRequest
 
 _MAX_CONNECTIONS = 16
 """How many connections are open at one time, those that only finish their calls not counted."""
@@ -90,7 +90,12 @@ class GrpcChannelClient:
         return request
 
     def begin(
-        self, prepared: GrpcRequest, message: Any, deadline: float, waiter: SentWaiter
+        self,
+        prepared: GrpcRequest,
+        message: Any,
+        deadline: float,
+        waiter: SentWaiter,
+        headers: Mapping[str, str] = NO_PARAMS,
     ) -> UnaryClientCall | None:
         """See ``CallbackClient``."""
         for connection in self._connections:  # _available, inlined
@@ -101,9 +106,10 @@ class GrpcChannelClient:
         call = CallbackClientCall(connection, deadline, waiter)
         if type(message) is ArrivingMessage:
             # the server does not learn our own limit: it does not apply while the caller sends
-            call.open(self._headers(connection, prepared, message.deadline), message.deadline)
+            block = self._headers(connection, prepared, message.deadline, headers)
+            call.open(block, message.deadline)
         else:
-            call.start(self._headers(connection, prepared, deadline), message)
+            call.start(self._headers(connection, prepared, deadline, headers), message)
         return call
 
     async def finish(self, request: GrpcRequest, outcome: GrpcAnswer | Exception) -> GrpcAnswer:
@@ -178,7 +184,11 @@ class GrpcChannelClient:
             await asyncio.wait(self._open, timeout=_CLOSE_SECS)
 
     def _headers(
-        self, connection: GrpcClientConnection, request: GrpcRequest, deadline: float | None
+        self,
+        connection: GrpcClientConnection,
+        request: GrpcRequest,
+        deadline: float | None,
+        headers: Mapping[str, str] = NO_PARAMS,
     ) -> bytes:
         """The field block of a call that begins now. Raises DEADLINE_EXCEEDED where no time is left."""
         timeout = None
@@ -188,8 +198,9 @@ class GrpcChannelClient:
                 raise self._errors.too_late()
             if deadline < connection.deadlines.at:
                 connection.deadlines.add(deadline)
+        metadata = {**request.metadata, **headers} if headers else request.metadata
         try:
-            return connection.headers.block(request.method, timeout, request.metadata)
+            return connection.headers.block(request.method, timeout, metadata)
         except UnsendableError as fault:
             raise unsendable(request) from fault
 

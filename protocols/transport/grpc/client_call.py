@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
-from interlingua.protocols.fast_path import SentWaiter
+from interlingua.protocols.plans import SentWaiter
 from interlingua.protocols.repeated import LONGEST
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors

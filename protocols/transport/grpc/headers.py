@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from interlingua.protocols.content_coding import WINDOW_BITS
 from interlingua.protocols.transport.grpc.status import INTERNAL, RESOURCE_EXHAUSTED, UNIMPLEMENTED, cut
@@ -32,7 +33,8 @@ class CallHeaders:
     """The headers of a call. ``timeout`` is in seconds, None for no limit; ``coding`` is the compression of
     messages with the compressed flag, empty if there is none; ``length`` is the content-length, None without
     one. ``refusal`` is a field block that is the whole answer. ``metadata`` has neither gRPC's own keys nor
-    those that end in -bin: they carry bytes, which no dialect uses."""
+    those that end in -bin: they carry bytes, which no dialect uses. ``plan_key`` is what plans know the call
+    by."""
 
     method: str
     metadata: Mapping[str, str]
@@ -41,6 +43,7 @@ class CallHeaders:
     length: int | None = None
     streaming: bool = False
     refusal: bytes = b""
+    plan_key: Any = None
 
 
 _STATUS_200 = b"\x88"

@@ -13,12 +13,12 @@ from time import monotonic
 from typing import Any, cast
 from urllib.parse import quote
 
+from interlingua.protocols.plans import Plans
 from interlingua.protocols.transport.address import Address
 from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.call import GrpcCall
 from interlingua.protocols.transport.grpc.headers import CallHeaders, read_headers, trailers_only
-from interlingua.protocols.transport.grpc.repeated_calls import KnownCalls, RepeatedCalls
 from interlingua.protocols.transport.grpc.stalls import StallFinder
 from interlingua.protocols.transport.grpc.status import UNIMPLEMENTED
 from interlingua.protocols.transport.grpc.stream_call import StreamCall
@@ -71,7 +71,6 @@ class GrpcServer:
         self._listener = listener_at(address)
         self.handler = handler
         self.http = http
-        self.known = KnownCalls()
         self.max_request_bytes = max_request_bytes
         self.max_response_bytes = max_response_bytes
         self.limits = limits
@@ -165,7 +164,7 @@ class _Connection(SharedReceiver):
         send_at_once(transport)
         self.peer = _grpc_peer(client_name(transport))
         self.identity = client_identity(transport)
-        self.repeated = RepeatedCalls(self.handler, self._server.known, self.identity is not None)
+        self.plans: Plans | None = getattr(self.handler, "plans", None)
         self.client = "" if self._server.http is None else client_host(transport)
         self._server.connections.add(self, transport)
         self._connection: ServerConnection[Any] = ServerConnection(
@@ -230,7 +229,6 @@ class _Connection(SharedReceiver):
         self._stall.cancel()
         self._deadlines.cancel()
         self._connection.connection_lost()
-        self.repeated.inline = None  # it has a request
         self._server.connections.remove(self, self._transport)
 
     # called by calls

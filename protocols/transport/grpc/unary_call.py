@@ -1,11 +1,11 @@
-"""A unary call on a gRPC listener: the handler's answer, from a task, or that of a fast path without one."""
+"""A unary call on a gRPC listener: the handler's response, from a task, or that of a plan without one."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-from interlingua.protocols.fast_path import FastCall
+from interlingua.protocols.plans import DONE, PlanExecution
 from interlingua.protocols.transport.grpc.call import GrpcCall
 from interlingua.protocols.transport.grpc.headers import ANSWER_HEADERS, OK, trailers
 from interlingua.protocols.transport.grpc.messages import (
@@ -32,7 +32,7 @@ from interlingua.protocols.transport.h2.passthrough import (
 )
 from interlingua.protocols.transport.h2.stream import Stream
 from interlingua.protocols.transport.load import SMALL_BYTES, RefusedRequest
-from interlingua.protocols.wire import NO_CONTEXT, ArrivingMessage, Buffer, GrpcAnswer, GrpcRequest
+from interlingua.protocols.wire import ArrivingMessage, Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas.offload import CLIENT
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class UnaryCall(GrpcCall):
         passthrough: FramePassthrough | None = self.passthrough
         if passthrough is not None:
             return passthrough.left > 0 and passthrough.allowance > 0
-        return not (self._task is not None or self._fast or self.window_held)
+        return not (self._task is not None or self._planned or self.window_held)
 
     @property
     def arrived(self) -> int:
@@ -83,7 +83,7 @@ class UnaryCall(GrpcCall):
     def _begin_passthrough(self, data: Buffer, start: int, stop: int) -> bool:
         """Whether the message that begins at ``data[start:stop]``, if one does, passes on while it arrives,
         or has ended the call."""
-        if self.sink is not None or self._task is not None or self._over or self._fast:
+        if self.sink is not None or self._task is not None or self._over or self._planned:
             return False
         compressed, size = PREFIX.unpack_from(data, start)
         limit = self._host.max_request_bytes
@@ -93,15 +93,15 @@ class UnaryCall(GrpcCall):
             return False
         begin = start + PREFIX_BYTES
         lead = bytes(data[begin : min(stop, start + BEGIN_BYTES)])
-        message: Any = ArrivingMessage(lead, size, self.deadline)
-        request = self._request(message)
+        message = ArrivingMessage(lead, size, self.deadline)
         if not self._hold(min(size, HELD_BYTES)):
             return True
-        sent = self._host.repeated.begin_arriving(self._headers, request, self)
-        if sent is None:
+        plans = self._host.plans
+        execution = None if plans is None else plans.execute(self._headers, message, self, False)
+        if execution is None:
             return False
-        self._sent, self._fast, self._message = sent, True, message
-        self.passthrough = sent.handle.fed_by(self, self.connection, PREFIX_BYTES + size)
+        self._execution, self._planned, self._message = execution, True, message
+        self.passthrough = execution.handle.fed_by(self, self.connection, PREFIX_BYTES + size)
         return True
 
     def _forward(self, data: Buffer, start: int, stop: int, ended: bool) -> None:
@@ -121,43 +121,35 @@ class UnaryCall(GrpcCall):
         self.feeder = feeder = FramePassthrough(source, connection, self, sender, size, ends=False)
         return feeder
 
-    # the fast path
+    # plans
 
-    def _answer_inline(self, found: GrpcAnswer | FastCall, message: Buffer) -> None:
-        """Answer as the inline path has ``found``."""
-        if isinstance(found, GrpcAnswer):
-            self.answered(found)
-        else:
-            self._sent, self._message = found, message
-            self.fall_back()
-
-    def answered(self, answer: GrpcAnswer) -> None:
-        """See ``FastCaller``."""
-        self._fast, self._sent, self._message = False, None, b""
+    def respond(self, response: GrpcAnswer) -> None:
+        """See ``PlannedRequest``."""
+        self._planned, self._execution, self._message = False, None, b""
         try:
-            self._answer(answer)
+            self._answer(response)
             self._done()
         except Exception:
             _log.exception("unexpected error")
             self.cut()
 
-    def fall_back(self) -> None:
-        """See ``FastCaller``."""
-        self._fast = False
+    def resume(self, execution: PlanExecution) -> None:
+        """See ``PlannedRequest``."""
+        self._planned, self._execution = False, execution
         self._task = self._host.loop.create_task(self._run(self._request(self._message)))
 
     def on_reset(self, code: int) -> None:
-        """See ``Stream``. A call on the fast path goes over to its usual one, where it is cancelled as soon
-        as it waits for the answer: a task that is cancelled before it begins would count nothing."""
-        if self._sent is None or self._working or self._over:
+        """See ``Stream``. The pipeline takes a call with a plan over, and is cancelled as soon as it waits
+        for the response: a task that is cancelled before it begins would count nothing."""
+        if self._execution is None or self._working or self._over:
             super().on_reset(code)
             return
         self._over = self._working = self._reset_at_work = True
         self.connection.reset_at_work += 1
         self.begun_context().cancel.cancel()
-        if self._fast:
-            self._sent.leave()
-            self.fall_back()
+        if self._planned:
+            self._execution.leave()
+            self.resume(self._execution)
         if self._task is not None:
             self._host.loop.call_soon(self._task.cancel)
 
@@ -171,7 +163,7 @@ class UnaryCall(GrpcCall):
         if passes or (stop - start >= BEGIN_BYTES and self._begin_passthrough(data, start, stop)):
             self._forward(data, start, stop, ended)
             return
-        if self._task is not None or self._over or self._fast:
+        if self._task is not None or self._over or self._planned:
             return
         try:
             coding, limit = self._headers.coding, self._host.max_request_bytes
@@ -179,27 +171,8 @@ class UnaryCall(GrpcCall):
                 size = len(message)
                 if (size > SMALL_BYTES or self.held is not None) and not self._hold(size):
                     return
-                repeated, headers, answer = self._host.repeated, self._headers, None
-                if repeated.headers is not headers:
-                    repeated.begin(headers)
-                if type(message) is CompressedMessage:
-                    pass
-                elif repeated.path is not None:
-                    context = NO_CONTEXT if self.deadline is None else self.begun_context()
-                    self._sent = repeated.path.begin(message, context, self)
-                elif repeated.inline is not None and ended:
-                    answer = repeated.inline.answer(message, self.begun_context())
-                if self._sent is not None:
-                    self._fast, self._message = True, message
-                elif answer is not None:
-                    self._answer_inline(answer, message)
-                else:
-                    request = self._request(message)
-                    repeated.count = count = repeated.count + 1
-                    # seldom, if there is no fast path
-                    if not count & (count - 1) and type(message) is not CompressedMessage:
-                        repeated.find(headers, request)
-                    self._task = self._host.loop.create_task(self._run(request))
+                if not self._follows_plan(message):
+                    self._task = self._host.loop.create_task(self._run(self._request(message)))
                 if self.loan or self.window_held:
                     self.connection.message_ended(self)
                 return
@@ -212,6 +185,21 @@ class UnaryCall(GrpcCall):
             self.end(GrpcAnswer(code=INTERNAL, details=_CUT_SHORT))
         elif ended:
             self.end(GrpcAnswer(code=UNIMPLEMENTED, details="a unary call has one message, not none"))
+
+    def _follows_plan(self, message: Any) -> bool:
+        """Whether a plan has the call, whose ``message`` is here."""
+        plans = self._host.plans
+        if plans is None or type(message) is CompressedMessage:
+            return False
+        self._message = message
+        # no response before the client has ended its side
+        execution = plans.execute(self._headers, message, self, self.half_closed_remote)
+        if execution is None:
+            self._message = b""
+            return False
+        if execution is not DONE:
+            self._execution, self._planned = execution, True
+        return True
 
     def _refuse(self, error: MessageError) -> None:
         """End the call, whose message cannot be taken."""
@@ -230,7 +218,7 @@ class UnaryCall(GrpcCall):
                 CLIENT.set(self._host.peer)
                 request.message = await message.inflated(self._host.limits)
                 self._count(size + len(request.message))
-            serve = self._host.handler.serve if self._sent is None else self._sent.serve
+            serve = self._host.handler.serve if self._execution is None else self._execution.serve
             answer = refusal or await serve(request)
         except MessageError as error:
             answer = self._refusal(error)

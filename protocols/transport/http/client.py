@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import ClassVar
 
 from interlingua.protocols.content_coding import WINDOW_BITS, inflate
-from interlingua.protocols.fast_path import SentWaiter
+from interlingua.protocols.plans import SentWaiter
 from interlingua.protocols.transport.address import Url
 from interlingua.protocols.transport.client_options import DEFAULT_OPTIONS, ClientOptions
 from interlingua.protocols.transport.connect import UnsentError, connect
@@ -23,7 +23,14 @@ from interlingua.protocols.transport.http.client_errors import HttpClientErrors,
 from interlingua.protocols.transport.http1.answer import total_size
 from interlingua.protocols.transport.http1.request import RequestHeads
 from interlingua.protocols.transport.threads import in_thread
-from interlingua.protocols.wire import Buffer, ConnectionFailedError, HttpCall, HttpReply, Prefix
+from interlingua.protocols.wire import (
+    NO_PARAMS,
+    Buffer,
+    ConnectionFailedError,
+    HttpCall,
+    HttpReply,
+    Prefix,
+)
 from interlingua.schemas import InferenceError
 
 KEEP_SECS = 4.0
@@ -46,8 +53,8 @@ _DEFAULT_PORT = {"https": ":443"}
 """The port that Host omits (RFC 9110, 4.2.2); 80 for other schemes (4.2.1)."""
 
 
-PreparedCall = tuple[bytes, Prefix | None]
-"""The head of requests, and the ``prefix`` of their replies."""
+PreparedCall = tuple[bytes, int, Prefix | None]
+"""The head of requests, where others of their headers go, and the ``prefix`` of their replies."""
 
 
 class PooledHttpClient:
@@ -103,12 +110,23 @@ class PooledHttpClient:
             head = self._heads.write(request.method, request.path, request.query, request.headers, size)
         except ValueError as fault:
             raise unwritable(fault) from fault
-        return head, request.prefix
+        return head, head.rindex(b"Content-Length"), request.prefix
 
     def begin(
-        self, prepared: PreparedCall, message: Buffer, deadline: float, waiter: SentWaiter
+        self,
+        prepared: PreparedCall,
+        message: Buffer,
+        deadline: float,
+        waiter: SentWaiter,
+        headers: Mapping[str, str] = NO_PARAMS,
     ) -> HttpClientConnection | None:
         """See ``CallbackClient``."""
+        head, end, prefix = prepared
+        if headers:
+            try:
+                head = head[:end] + self._heads.lines(headers) + head[end:]
+            except ValueError as fault:
+                raise unwritable(fault) from fault
         idle = self._idle
         while idle:  # _kept, inlined
             connection = idle.pop()
@@ -117,7 +135,6 @@ class PooledHttpClient:
             connection.abort()
         else:
             return None
-        head, prefix = prepared
         connection.send(head, message, prefix, deadline, waiter)
         if self._deadlines is not None and deadline < self._deadlines.at:
             self._deadlines.add(deadline)

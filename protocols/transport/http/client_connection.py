@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from time import monotonic
 from typing import cast
 
-from interlingua.protocols.fast_path import SentWaiter
+from interlingua.protocols.plans import SentWaiter
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.direct_body import DIRECT_BYTES, DirectBody
 from interlingua.protocols.transport.http.client_errors import HttpClientErrors

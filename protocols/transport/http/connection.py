@@ -14,7 +14,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import cast
 
-from interlingua.protocols.fast_path import FastCall
+from interlingua.protocols.plans import DONE, PlanExecution, Plans
 from interlingua.protocols.transport.certificates import client_identity
 from interlingua.protocols.transport.h2.frames import PREFACE
 from interlingua.protocols.transport.hand_over import hand_over
@@ -26,7 +26,6 @@ from interlingua.protocols.transport.http.engine import (
     within,
 )
 from interlingua.protocols.transport.http.receiving import BodyReceiver
-from interlingua.protocols.transport.http.repeated_requests import RepeatedRequests
 from interlingua.protocols.transport.http.writer import AnswerWriter
 from interlingua.protocols.transport.http1.answer import text_answer
 from interlingua.protocols.transport.http1.headers import HeadersError, RequestHeaders
@@ -35,8 +34,8 @@ from interlingua.protocols.transport.listener import ConnectionSet
 from interlingua.protocols.transport.load import SMALL_BYTES, BodyLoad
 from interlingua.protocols.transport.sockets import client_host, half_closes, has_gone, send_at_once
 from interlingua.protocols.transport.turns import COUNTED_BYTES, Turn, turns_of
-from interlingua.protocols.wire import NO_CONTEXT, NO_PARAMS, HttpAnswer, HttpRequest, parts_of
-from interlingua.schemas import CancelToken, Context, InferenceError
+from interlingua.protocols.wire import NO_PARAMS, Buffer, HttpAnswer, HttpRequest, parts_of
+from interlingua.schemas import InferenceError
 
 _COMPLETE = (ANSWERING, UNREAD)
 """In these states the task has a request to answer."""
@@ -61,8 +60,8 @@ class HttpConnection(BodyReceiver):
         self._idle: asyncio.Future[None] | None = None  # the task waits on it for a request
         self._timer: asyncio.TimerHandle | None = None
         self._ready = False  # the task has a request to answer
-        self._call: FastCall | None = None  # instead of a request of the task
-        self._sent: FastCall | None = None  # the call of that request
+        self._execution: PlanExecution | None = None  # of a plan, instead of the task
+        self._resumed: PlanExecution | None = None  # the task goes on with it
         self._written: bool | None = None  # its answer is; whether the connection persists
         self._answering = self._half_closed = False
 
@@ -77,8 +76,9 @@ class HttpConnection(BodyReceiver):
         send_at_once(transport)
         self._peer = client_host(transport)
         self._client_name = client_identity(transport)
+        self.has_context = self._client_name is not None
         settings = self._settings
-        self._repeated = RepeatedRequests(settings.handler, settings.known, self._client_name is not None)
+        self._plans: Plans | None = getattr(settings.handler, "plans", None)
         self._held = BodyLoad(settings.load)
         self._connections.add(self, transport)
         self._idle_secs = settings.timeouts.idle()
@@ -89,14 +89,11 @@ class HttpConnection(BodyReceiver):
         reader = self._reader
         state = reader.state
         if state is IDLE:
-            path = self._repeated.path
-            if path is None or (body := reader.read_whole(data)) is None:
+            body = reader.read_whole(data)
+            if body is None:
                 self._begin(data)
-            elif (call := path.begin(body, NO_CONTEXT, self)) is None:
+            elif not self._follows_plan(reader.headers, body, True):
                 self._serve(reader.headers)
-            else:
-                self._call, self._expires = call, math.inf
-                self._connections.in_flight.add(self)
         elif state is BODY:
             self._expires = monotonic() + self._settings.timeouts.body_secs
             self._read_body(data)
@@ -125,15 +122,14 @@ class HttpConnection(BodyReceiver):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the request."""
-        if self._call is not None:
-            self.fall_back()
-        if self._sent is not None and self._ready:
+        if self._execution is not None:
+            self.resume(self._execution)
+        if self._resumed is not None and self._ready:
             self._abandon()
         self._reader.close()
         if self._timer is not None:
             self._timer.cancel()
         self._lose_body()
-        self._repeated.inline.path = None  # it has a request
         if self._request is not None:
             self._request.context.cancel.cancel()
             self._request = None
@@ -176,6 +172,7 @@ class HttpConnection(BodyReceiver):
     def _begin(self, data: bytes = b"") -> None:
         """Begin the next request, if its headers are complete."""
         reader = self._reader
+        first = not reader.headers.raw
         try:
             headers = reader.read_headers(data)
         except HeadersError as error:
@@ -185,33 +182,17 @@ class HttpConnection(BodyReceiver):
             if reader.pending:  # the first part counts: the headers may come in drips
                 self._expires = min(self._expires, monotonic() + self._settings.timeouts.header_secs)
             return
-        repeated = self._repeated
-        if headers is not repeated.headers:
-            repeated.begin(headers)
-        path = repeated.path
-        if (
-            path is not None
-            and reader.state is ANSWERING
-            and ((length := headers.length) <= SMALL_BYTES or self._held.fits(length))
-        ):
-            self._call = call = path.begin(reader.body, NO_CONTEXT, self)
-            if call is not None:
-                if length > SMALL_BYTES:
-                    self._held.grow(length)
-                self._expires = math.inf
-                self._connections.in_flight.add(self)
-                return
-        inline = repeated.inline
-        if inline.path is None or reader.state is not ANSWERING or not inline.answers(reader, self):
+        if first:
+            self._settings.known.add(headers)
+        # pipelined requests give other connections their turn
+        if reader.state is not ANSWERING or not self._follows_plan(headers, reader.body, not reader.pending):
             self._serve(headers)
 
     def _serve(self, headers: RequestHeaders) -> None:
         """Have the task answer the request with these ``headers``, once its body is here."""
         reader, settings, fields = self._reader, self._settings, headers.headers
-        # positional arguments: keywords take twice the time
-        trace = fields.get("traceparent", ""), fields.get("tracestate", "")
-        context = Context(None, CancelToken(), *trace, self._peer, fields)
-        context.identity = self._client_name
+        context = self.begun_context()
+        context.reports_write = False  # a request that its head refuses has no write of its own
         self._request = request = HttpRequest(
             headers.method, headers.path, headers.query, fields, b"", NO_PARAMS, context
         )
@@ -234,45 +215,59 @@ class HttpConnection(BodyReceiver):
     def _complete(self, request: HttpRequest) -> None:
         """Have the task answer ``request``, whose body is here."""
         request.body, self._reader.body = self._reader.body, b""
-        if self._early is None:
-            self._repeated.serve(request, self._reader.headers)
         self._wake()
 
-    # the fast path
+    # plans
+
+    def _follows_plan(self, headers: RequestHeaders, body: Buffer, answerable: bool) -> bool:
+        """Whether a plan has the request, whose ``body`` is here."""
+        length = headers.length
+        # a response to HEAD has no body (RFC 9110, 9.3.2)
+        if self._plans is None or not (headers.keep_alive and headers.minor) or headers.method == "HEAD":
+            return False
+        if length > SMALL_BYTES and not self._held.fits(length):
+            return False
+        execution = self._plans.execute(headers, body, self, answerable)
+        if execution is None:
+            return False
+        if execution is not DONE:
+            if length > SMALL_BYTES:
+                self._held.grow(length)
+            self._execution, self._expires = execution, math.inf
+            self._connections.in_flight.add(self)
+        return True
 
     def _body_complete(self, request: HttpRequest) -> None:
         """See ``BodyReceiver``."""
-        reader, path, inline = self._reader, self._repeated.path, self._repeated.inline
-        if path is not None and self._early is None:
-            self._call = path.begin(reader.body, request.context, self)
-            if self._call is not None:
-                return
-        if inline.path is None or self._early is not None or not inline.answers(reader, self):
+        reader = self._reader
+        if self._early is not None or not self._follows_plan(reader.headers, reader.body, not reader.pending):
             self._complete(request)
 
-    def answered(self, answer: HttpAnswer) -> None:
-        """See ``FastCaller``."""
-        self._call = None
-        connections, writer = self._connections, self._writer
+    def respond(self, response: HttpAnswer) -> None:
+        """See ``PlannedRequest``."""
+        self._execution = None
+        connections, writer, context = self._connections, self._writer, self._context
         keep_alive = not (connections.stopping or (self._half_closed and not self._reader.pending))
         # not by those in flight: a request that is answered in this callback never is
         hold = keep_alive and len(connections.open) > 1
         try:
-            whole = writer.whole(answer, answer.parts, 1, keep_alive, False, hold)  # type: ignore[arg-type]
+            whole = writer.whole(response, response.parts, 1, keep_alive, False, hold)  # type: ignore[arg-type]
             if whole and not writer.paused:
+                if context is not None and context.written is not None:
+                    context.write_ended()
                 self._go_on(keep_alive)
             else:  # the task waits until the client has read most of it, or writes a large one
                 self._resume()
-                self._early, self._written = answer, keep_alive if whole else None
+                self._early, self._written = response, keep_alive if whole else None
         except ConnectionError:
             self.cut()  # the client disconnected
         except Exception:
             _log.exception("unexpected error")
             self.cut()
 
-    def fall_back(self, call: FastCall | None = None) -> None:
-        """See ``FastCaller`` and ``InlineCaller``."""
-        self._sent, self._call = call or self._call, None
+    def resume(self, execution: PlanExecution) -> None:
+        """See ``PlannedRequest``."""
+        self._resumed, self._execution = execution, None
         self._resume()
 
     def _resume(self) -> None:
@@ -283,11 +278,11 @@ class HttpConnection(BodyReceiver):
             self._complete(self._request)
 
     def _abandon(self) -> None:
-        """The client of a request on the fast path is gone, and the task has not begun to serve it."""
-        sent, request, self._sent, self._request = self._sent, self._request, None, None
-        if sent is not None and request is not None:
+        """The client of a request with a plan is gone, and the task has not begun to serve it."""
+        execution, request, self._resumed, self._request = self._resumed, self._request, None, None
+        if execution is not None and request is not None:
             request.context.cancel.cancel()
-            sent.abandon(request)
+            execution.abandon(request)
 
     def _decline(self, error: HeadersError) -> None:
         """Answer input that is no request; the preface of HTTP/2 is for ``http2`` (RFC 9113, 3.3)."""
@@ -357,7 +352,7 @@ class HttpConnection(BodyReceiver):
         answer = self._early
         if answer is None:
             try:
-                serve = settings.handler.serve if self._sent is None else self._sent.serve
+                serve = settings.handler.serve if self._resumed is None else self._resumed.serve
                 answer = await serve(request)
                 if self._early is not None:  # the body has stopped arriving
                     if answer.rest is not None:
@@ -389,7 +384,9 @@ class HttpConnection(BodyReceiver):
         connections.in_flight.discard(self)
         if self._held.size:
             self._held.release()
-        if self._request is not None or self._sent is not None:
+        if self._context is not None:
+            self._context, self.has_context = None, self._client_name is not None
+        if self._request is not None or self._resumed is not None:
             self._forget_request()
         if not keep_alive or connections.stopping or reader.state is not ANSWERING:
             self._end()
@@ -404,16 +401,16 @@ class HttpConnection(BodyReceiver):
                 self._turn.read(True)
 
     def _forget_request(self) -> None:
-        """The request, which was more than a call on the fast path, is answered."""
+        """The request, which was more than that of a plan, is answered."""
         if self._arriving is not None:
             if self._reader.state is BODY:  # the answer came early (RFC 9112, 9.6)
                 self._stop_body(asyncio.CancelledError())
             self._arriving = None
         self._request = self._early = self._written = None
         self._answering = False
-        if (sent := self._sent) is not None:
-            self._sent = None
-            sent.close()
+        if (execution := self._resumed) is not None:
+            self._resumed = None
+            execution.close()
 
     def _fault(self, request: HttpRequest) -> HttpAnswer:
         """The answer if the handler raises, which it must not. The connection ends with it."""

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from interlingua.protocols.transport.http.repeated_requests import KnownRequests
 from interlingua.protocols.transport.http1.answer import text_answer
 from interlingua.protocols.transport.http1.body import (
     SMALL_CHUNK_BYTES,
@@ -14,6 +13,7 @@ from interlingua.protocols.transport.http1.body import (
     BodyError,
     SmallChunksError,
 )
+from interlingua.protocols.transport.http1.headers import KnownHeads
 from interlingua.protocols.transport.listener import HALF_CLOSED_SECS, LINGER_SECS
 from interlingua.protocols.transport.load import ListenerLoad, RefusedRequest
 from interlingua.protocols.transport.timeouts import DEFAULT_TIMEOUTS, Timeouts
@@ -37,7 +37,7 @@ class Settings:
     linger_secs: float = LINGER_SECS
     accept_te_with_length: bool = False
     load: ListenerLoad = field(default_factory=ListenerLoad)
-    known: KnownRequests = field(default_factory=KnownRequests)
+    known: KnownHeads = field(default_factory=KnownHeads)
 
 
 class Engine(Protocol):

@@ -27,7 +27,7 @@ from interlingua.protocols.transport.memory import HUGE_PAGE_BYTES, use_small_pa
 from interlingua.protocols.transport.sockets import hung_up
 from interlingua.protocols.transport.turns import Turn
 from interlingua.protocols.wire import HttpAnswer, HttpRequest
-from interlingua.schemas import InferenceError
+from interlingua.schemas import CancelToken, Context, InferenceError
 
 _LOOK_SECS = 0.5
 """How often a client whose body waits is looked for: while it is not read, its reset is not reported."""
@@ -40,6 +40,9 @@ class BodyReceiver(asyncio.Protocol):
     monotonic time; ``_early`` replaces the handler's answer. A subclass sets what belongs to the socket, and
     has a task that answers."""
 
+    has_context: bool
+    _client_name: str | None
+    _peer: str
     _transport: asyncio.Transport
     _loop: asyncio.AbstractEventLoop
     _turn: Turn
@@ -53,8 +56,9 @@ class BodyReceiver(asyncio.Protocol):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         load, known = settings.load, settings.known
-        self._reader = RequestReader(settings.accept_te_with_length, load.allocate, known.headers)
+        self._reader = RequestReader(settings.accept_te_with_length, load.allocate, known.find)
         self._request: HttpRequest | None = None
+        self._context: Context | None = None  # of the request
         self._early: HttpAnswer | None = None
         self._arriving: ArrivingBody | None = None  # the body of a request that need not be complete
         self._prefix = 0  # how much of that has to be here
@@ -68,6 +72,18 @@ class BodyReceiver(asyncio.Protocol):
     def _end(self) -> None:
         """Close the connection."""
         raise NotImplementedError
+
+    def begun_context(self) -> Context:
+        """See ``PlannedRequest``."""
+        context = self._context
+        if context is None:
+            fields = self._reader.headers.headers
+            # positional arguments: keywords take twice the time
+            trace = fields.get("traceparent", ""), fields.get("tracestate", "")
+            self._context = context = Context(None, CancelToken(), *trace, self._peer, fields)
+            context.identity, context.reports_write = self._client_name, True
+            self.has_context = True
+        return context
 
     def check(self, now: float) -> None:
         """End the wait for a client that has been silent too long, or sends too slowly; ``now`` is monotonic

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import httptools
 
@@ -22,6 +23,10 @@ MAX_HEADERS_BYTES = 1 << 18
 
 MAX_FIELDS = 256
 """The most headers: each costs more than its few bytes."""
+
+_MOST_KEPT = 64
+_KEPT_BYTES = 1 << 12
+"""How many header sections a listener keeps, and how long ones."""
 
 END = b"\r\n\r\n"
 """The end of a header section."""
@@ -51,12 +56,14 @@ class HeadersError(ValueError):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
+# not frozen: that costs a microsecond
+@dataclass(slots=True)
 class RequestHeaders:
     """A request up to its body. It depends on its bytes ``raw`` alone, so equal bytes need no parsing.
 
     ``minor`` is the minor version of HTTP/1. ``headers`` have names in lower case; lines with the same name
-    are joined by commas (RFC 9110, 5.3). ``length`` is that of the body, -1 for a chunked one.
+    are joined by commas (RFC 9110, 5.3). ``length`` is that of the body, -1 for a chunked one. Plans know it
+    by its ``plan_key``.
     """
 
     raw: bytes
@@ -68,6 +75,7 @@ class RequestHeaders:
     keep_alive: bool
     length: int
     expects_continue: bool
+    plan_key: Any = None
 
 
 class HeaderProbe:
@@ -273,3 +281,24 @@ def _origin(target: str, method: str, headers: dict[str, str]) -> str:
     if method != ("OPTIONS" if target == "*" else "CONNECT"):  # RFC 9112, 3.2.3 and 3.2.4
         raise HeadersError(f"a {method} request has no target of this form")
     return target
+
+
+class KnownHeads:
+    """The first header sections of a listener's connections, parsed: a client may open a connection for each
+    request. The oldest one leaves."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, RequestHeaders] = {}
+
+    def find(self, raw: bytes) -> RequestHeaders | None:
+        """What was parsed of ``raw``, if that is known."""
+        return self._known.get(raw)
+
+    def add(self, headers: RequestHeaders) -> None:
+        """Keep ``headers``, unless they are long."""
+        if len(headers.raw) <= _KEPT_BYTES:
+            if len(self._known) >= _MOST_KEPT:
+                del self._known[next(iter(self._known))]
+            self._known[headers.raw] = headers

@@ -39,6 +39,10 @@ class RequestHeads:
             self._last = call
         return self._last_head
 
+    def lines(self, headers: Mapping[str, str]) -> bytes:
+        """The lines of ``headers``. Raises as :meth:`write`."""
+        return "".join([_new_line(name, value) for name, value in headers.items()]).encode()
+
     def _written(
         self, method: str, path: str, query: str, headers: Mapping[str, str], length: int | None
     ) -> bytes:

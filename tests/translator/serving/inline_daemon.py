@@ -15,8 +15,8 @@ from interlingua.schemas import Datatype, InferRequest, Operation, Signature, Te
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
 from interlingua.translator.config.options import ListenerOptions
-from interlingua.translator.serving.handler import TransportPipeline
 from interlingua.translator.serving.pipeline import Pipeline
+from tests.translator.serving import spied_paths
 
 _TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
 _SIGNATURE = Signature(*[(TensorSpec("x", Datatype.FP32, (-1, -1)),)] * 2)
@@ -109,7 +109,7 @@ async def compared(
     found = []
     for usual in (False, True):
         if usual:
-            patch.setattr(TransportPipeline, "inline_path", lambda *_: None)
+            spied_paths.off(patch)
         async with daemon() as here:
             found.append((await scenario(here), here.counts))
     assert found[0] == found[1]

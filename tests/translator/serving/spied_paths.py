@@ -1,48 +1,66 @@
-"""Replaces what the paths of handlers do, where transports get them. A compiled build calls the methods of its
-own classes directly: to replace one in its class would change nothing there."""
+"""Replaces what plans do with requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from interlingua.translator.serving.handler import TransportPipeline
+from interlingua.translator.serving.plans.cache import PlanCache
+from interlingua.translator.serving.plans.forward import ForwardPlan
+from interlingua.translator.serving.plans.local import LocalPlan
 
-FAST = "fast_path", "begin"
-INLINE = "inline_path", "answer"
-"""What finds the paths of a kind, and their only method that transports call."""
-
-
-def replace(monkeypatch: pytest.MonkeyPatch, kind: tuple[str, str], spied: Callable[..., Any]) -> None:
-    """Have transports call ``spied`` with the path and the arguments, in place of its method."""
-    finder, method = kind
-    find = getattr(TransportPipeline, finder)
-
-    def found(pipeline: TransportPipeline, request: Any) -> Any:
-        path = find(pipeline, request)
-        if path is None:
-            return None
-        facts = {name: getattr(path, name) for name in ("lead", "size") if hasattr(path, name)}
-        return SimpleNamespace(**facts, **{method: partial(spied, path)})
-
-    monkeypatch.setattr(TransportPipeline, finder, found)
+FAST = ForwardPlan
+INLINE = LocalPlan
+"""The kinds of plans."""
 
 
-def record(
-    monkeypatch: pytest.MonkeyPatch, kind: tuple[str, str], noted: Callable[[Any, Any], Any]
-) -> list[Any]:
-    """What ``noted`` returns for each request that is offered to a path from now on: for that, and its
+def off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the pipeline serve every request."""
+    monkeypatch.setattr(PlanCache, "execute", lambda *_: None)
+
+
+def replace(monkeypatch: pytest.MonkeyPatch, kind: Any, spied: Callable[..., Any]) -> None:
+    """Have requests call ``spied`` with the plan and the arguments, in place of its method."""
+    monkeypatch.setattr(kind, "execute", spied)
+
+
+def record(monkeypatch: pytest.MonkeyPatch, kind: Any, noted: Callable[[Any, Any], Any]) -> list[Any]:
+    """What ``noted`` returns for each request that is offered to a plan from now on: for that, and its
     result."""
     found: list[Any] = []
+    execute = kind.execute
 
-    def recorded(path: Any, *arguments: Any) -> Any:
-        result = getattr(path, kind[1])(*arguments)
-        found.append(noted(path, result))
+    def recorded(plan: Any, *arguments: Any) -> Any:
+        if kind is INLINE:
+            *others, request, route = arguments
+            noting = _Noting(request)
+            result = execute(plan, *others, noting, route)
+            found.append(noted(plan, noting.outcome))
+            return result
+        result = execute(plan, *arguments)
+        found.append(noted(plan, result))
         return result
 
     replace(monkeypatch, kind, recorded)
     return found
+
+
+class _Noting:
+    """A ``PlannedRequest`` that notes its response, or its execution."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self.outcome: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+    def respond(self, response: Any) -> None:
+        self.outcome = response
+        self._request.respond(response)
+
+    def resume(self, execution: Any) -> None:
+        self.outcome = execution
+        self._request.resume(execution)

@@ -29,12 +29,7 @@ from interlingua.translator.access.authentication import Authenticator
 from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
-from interlingua.translator.serving.handler import TransportPipeline
 from interlingua.translator.serving.pipeline import Pipeline
-from interlingua.translator.serving.router import Router
-from interlingua.translator.serving.routing.conditions import Conditions
-from interlingua.translator.serving.routing.route import Route
-from interlingua.translator.serving.routing.split import Split
 from tests.translator.serving import spied_paths
 from tests.waiting import until
 
@@ -88,30 +83,9 @@ LARGE = header("outputs", 40_000, model_name="m", model_version="1")
 HUGE = header("outputs", 400_000, model_name="m", model_version="1")
 UNUSUAL: dict[str, Act] = {
     "an error": doing(lambda data: reply(b"", b'{"error":"bad"}', status="400 Bad Request")),
-    "not found": doing(lambda data: reply(b"", b'{"error":"gone"}', status="404 Not Found")),
     "unavailable": doing(lambda data: reply(b"", b'{"error":"busy"}', status="503 Service Unavailable")),
-    "no answer": doing(lambda data: b"", goes_on=False),
     "half an answer": doing(lambda data: reply(data)[:-2], goes_on=False),
-    "garbage": doing(lambda data: b"\0\1\2\3 garbage\r\n\r\n"),
-    "an interim answer": doing(lambda data: b"HTTP/1.1 100 Continue\r\n\r\n" + reply(data)),
-    "more than an answer": doing(lambda data: reply(data) + b"surplus"),
     "the last answer": doing(lambda data: reply(data, more="Connection: close\r\n"), goes_on=False),
-    "a chunked answer": doing(
-        lambda data: (
-            (
-                f"HTTP/1.1 200 OK\r\nInference-Header-Content-Length: {len(ANSWER)}\r\n"
-                f"Transfer-Encoding: chunked\r\n\r\n{len(ANSWER) + 4:x}\r\n"
-            ).encode()
-            + (ANSWER + data + b"\r\n0\r\n\r\n")
-        )
-    ),
-    "an answer that ends the connection": doing(
-        lambda data: (
-            f"HTTP/1.1 200 OK\r\nInference-Header-Content-Length: {len(ANSWER)}\r\n\r\n".encode()
-            + (ANSWER + data)
-        ),
-        goes_on=False,
-    ),
     "a compressed answer": doing(
         lambda data: (
             (
@@ -121,17 +95,7 @@ UNUSUAL: dict[str, Act] = {
             + gzip.compress(ANSWER + data)
         )
     ),
-    "JSON": doing(
-        lambda data: (
-            b'HTTP/1.1 200 OK\r\nContent-Length: 107\r\n\r\n{"model_name":"m","model_version":"1","outputs":'
-            b'[{"name":"x","datatype":"FP32","shape":[1],"data":[2.5]}]}    '
-        )
-    ),
-    "another version": doing(lambda data: reply(data, header("outputs", model_name="m", model_version="2"))),
-    "another output": doing(lambda data: reply(data, ANSWER.replace(b'"x"', b'"y"'))),
-    "a wrong size": doing(lambda data: reply(data + data)),
     "a large answer": doing(lambda data: reply(10_000 * data, LARGE)),
-    "an answer that is read as it arrives": doing(lambda data: reply(100_000 * data, HUGE)),
     "silence": hang,
 }
 
@@ -266,25 +230,6 @@ async def bridge(there: Standin, more: str = "") -> AsyncIterator[Bridge]:
         standin.close()
 
 
-async def _unusual(what: str) -> tuple[Any, ...]:
-    there = Standin([USUAL] * WARM + [UNUSUAL[what]])
-    async with bridge(there) as here:
-        await here.warm()
-        answers = [await here.ask(request(WARM))]
-        answers += [await here.ask(request(number)) for number in range(3)]
-        return answers, here.counts, there.seen, there.connections
-
-
-@pytest.mark.parametrize("what", UNUSUAL)
-async def test_an_unusual_answer(what: str, sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = await _unusual(what)
-    assert sent.count(True) >= 3
-    sent.clear()
-    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
-    assert await _unusual(what) == fast
-    assert not sent
-
-
 def _fail_and_close(data: bytes, writer: asyncio.StreamWriter) -> None:
     """As uvicorn does if an application raises; what arrives before the end is not read."""
     writer.write(reply(b"", b'{"error":"failed"}', status="500 Internal Server Error"))
@@ -325,7 +270,7 @@ async def test_a_caller_disconnects(reset: bool, sent: list[bool], monkeypatch: 
     assert sent[-1]
     codes = [code for _, code in fast[0]["ended"]]
     assert codes == [None, ErrorCode.CANCELLED if reset else ErrorCode.DEADLINE_EXCEEDED]
-    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    spied_paths.off(monkeypatch)
     assert await _disconnects(reset) == fast
 
 
@@ -337,8 +282,10 @@ async def test_an_answer_after_its_caller_is_gone(sent: list[bool], monkeypatch:
         headers = {"inference-header-content-length": str(len(ANSWER))}
         call.set_result(HttpReply(200, headers, ANSWER + bytes(4)))
 
-    def raced(path: Any, *arguments: Any) -> Any:
-        call = path.begin(*arguments)
+    execute = spied_paths.FAST.execute
+
+    def raced(plan: Any, *arguments: Any) -> Any:
+        call: Any = execute(plan, *arguments)
         return call and SimpleNamespace(abandon=partial(abandon, call))
 
     spied_paths.replace(monkeypatch, spied_paths.FAST, raced)
@@ -390,16 +337,6 @@ async def test_servers_of_an_upstream_take_turns(kept: bool, sent: list[bool]) -
     assert (True in sent) == kept
 
 
-async def test_pipelined_requests_are_answered_in_order(sent: list[bool]) -> None:
-    async with bridge(Standin()) as here:
-        await here.warm()
-        here.writer.write(b"".join(map(request, range(20))))
-        for number in range(20):
-            _, _, body = await here.answer()
-            assert np.frombuffer(body[-4:], np.float32)[0] == number
-    assert sent.count(True) > 20
-
-
 async def test_a_stopping_server_answers_and_closes(sent: list[bool]) -> None:
     release = asyncio.Event()
 
@@ -431,37 +368,6 @@ async def test_a_cut_request_counts_as_cut(sent: list[bool]) -> None:
         await until(lambda: not here.counts["server"][1])
         assert here.counts["in flight"] == (0, 0, 0, 0)
     assert sent[-1]
-
-
-@pytest.mark.parametrize(
-    "differs",
-    [
-        request(7, more="X-Request-Id: seven\r\n"),
-        request(7, more="traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n"),
-        request(7, header("inputs", parameters={"binary_data_output": True}, id="a")),
-        request(7).replace(b"HTTP/1.1", b"HTTP/1.0"),
-        request(7, ASK.replace(b'"x"', b'"z"')),
-        request(7, ASK.replace(b"FP32", b"INT8")),
-    ],
-)
-async def test_another_request_takes_its_usual_path(differs: bytes, sent: list[bool]) -> None:
-    async with bridge(Standin()) as here:
-        await here.warm()
-        before = sent.count(True)
-        fast = await here.ask(differs)
-        assert sent.count(True) == before
-    async with bridge(Standin()) as here:
-        assert await here.ask(differs) == fast
-
-
-async def test_a_limit_of_requests_refuses_as_usual(sent: list[bool]) -> None:
-    async with bridge(Standin()) as here:
-        await here.warm()
-        here.pipeline.load.max_requests = 0
-        status, _, _ = await here.ask(request(7))
-        assert status == b"HTTP/1.1 429 Too Many Requests"
-        here.pipeline.load.max_requests = 10
-        assert (await here.ask(request(7)))[0] == b"HTTP/1.1 200 OK"
 
 
 async def test_a_limit_of_requests_is_for_those_that_begin(sent: list[bool]) -> None:
@@ -513,57 +419,6 @@ async def test_the_rest_of_an_answer_that_is_refused(sent: list[bool]) -> None:
         (member,) = target.upstream.pool.members
         await until(lambda: len(member.client._open) == len(member.client._idle))
         assert member.running == 0
-
-
-async def test_an_access_log_of_every_request_has_them(sent: list[bool]) -> None:
-    async with bridge(Standin()) as here:
-        await here.warm()
-        before = sent.count(True)
-        here.assembly.service.access.every = True
-        await here.ask(request(7))
-        here.assembly.service.observers = (object(),)  # type: ignore[assignment]
-        assert sent.count(True) == before
-
-
-async def _other_routes(*routes: Route) -> tuple[Any, ...]:
-    """As after a reload: a router with ``routes``."""
-    async with bridge(Standin()) as here:
-        await here.warm()
-        service = here.assembly.service
-        service.router = Router(service.router.models, routes)
-        answers = [await here.ask(request(number)) for number in range(3)]
-        return answers, here.counts, [route.counts for route in routes]
-
-
-@pytest.mark.parametrize("model", ["", "other", "m"])
-async def test_routes(model: str, sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    def routes() -> list[Route]:
-        return [Route(Split.only("m"), Conditions(model))] if model else []
-
-    fast = await _other_routes(*routes())
-    before = sent.count(True)
-    assert (before > WARM) == (model != "m")
-    assert [each.requests for each in fast[2]] == ([3] if model == "m" else [0] if model else [])
-    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
-    assert await _other_routes(*routes()) == fast
-    assert sent.count(True) == before
-
-
-@pytest.mark.parametrize("what", ["default_model", "id"])
-async def test_another_configuration(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reload changes what requests without a model name get, and the id in answers."""
-    found = spied_paths.record(monkeypatch, spied_paths.FAST, lambda path, call: (path, call is not None))
-    async with bridge(Standin()) as here:
-        await here.warm()
-        (path, _), service = found[-1], here.assembly.service
-        processor = path._processor
-        path._default, processor.default_model = True, "m"
-        for expected in (True, False):
-            service.router = Router(service.router.models)
-            found.clear()
-            assert (await here.ask(request(7)))[0] == b"HTTP/1.1 200 OK"
-            assert found == [(path, expected)]
-            setattr(processor if what == "default_model" else service, what, "other")
 
 
 async def test_a_kept_connection_that_has_ended_is_not_used(sent: list[bool]) -> None:

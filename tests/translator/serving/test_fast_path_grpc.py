@@ -20,7 +20,6 @@ from interlingua.schemas import ErrorCode
 from interlingua.schemas.oip import MESSAGES
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
-from interlingua.translator.serving.handler import TransportPipeline
 from interlingua.translator.serving.pipeline import Pipeline
 from tests.waiting import until
 
@@ -55,10 +54,6 @@ UNUSUAL: dict[str, Act] = {
     "an error": lambda there, data: GrpcAnswer(code=3, details="bad"),
     "not found": lambda there, data: GrpcAnswer(code=5, details="gone"),
     "unavailable": lambda there, data: GrpcAnswer(code=14, details="busy"),
-    "another output": lambda there, data: GrpcAnswer(reply(data, "y")),
-    "another model": lambda there, data: GrpcAnswer(reply(data, model="other")),
-    "a wrong size": lambda there, data: GrpcAnswer(reply(data + data)),
-    "a large answer": lambda there, data: GrpcAnswer(reply(100_000 * data, shape=100_000)),
     "garbage": lambda there, data: GrpcAnswer(b"\xff\xff\xff"),
     "an empty answer": lambda there, data: GrpcAnswer(b""),
     "a connection that breaks": lambda there, data: there.abort(),
@@ -164,26 +159,6 @@ async def bridge(there: Standin, timeout: float = 0.5) -> AsyncIterator[Bridge]:
         await there.server.stop(0)
 
 
-async def _unusual(what: str) -> tuple[Any, ...]:
-    there = Standin([None] * WARM + [UNUSUAL[what]])
-    async with bridge(there) as here:
-        await here.warm()
-        answers = [await here.ask(request(WARM))]
-        answers += [await here.ask(request(number)) for number in range(3)]
-        await until(lambda: here.counts["in flight"] == (0, 0, 0, 0))
-        return answers, here.counts, there.seen
-
-
-@pytest.mark.parametrize("what", UNUSUAL)
-async def test_an_unusual_answer(what: str, sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = await _unusual(what)
-    assert sent.count(True) >= 3
-    sent.clear()
-    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
-    assert await _unusual(what) == fast
-    assert not sent
-
-
 async def test_a_call_that_is_refused_is_made_again(sent: list[bool]) -> None:
     async with bridge(Standin(), timeout=20) as here:
         await here.warm()
@@ -219,7 +194,7 @@ async def test_a_caller_is_gone(how: str, sent: list[bool]) -> None:
     assert failed in ([ErrorCode.CANCELLED], [ErrorCode.DEADLINE_EXCEEDED])
 
 
-async def test_other_connections_and_timeouts_share_a_path(sent: list[bool]) -> None:
+async def test_other_connections_timeouts_and_metadata_share_a_plan(sent: list[bool]) -> None:
     async with bridge(Standin(), timeout=20) as here:
         await here.warm()
         before = sent.count(True)
@@ -230,16 +205,7 @@ async def test_other_connections_and_timeouts_share_a_path(sent: list[bool]) -> 
         assert sent.count(True) == before + 10
         elsewhere = here.call(request(1), metadata=(("x-other", "1"),))
         assert number_in(await elsewhere) == 1
-        assert sent.count(True) == before + 10
-
-
-async def test_many_calls_at_once(sent: list[bool]) -> None:
-    async with bridge(Standin(), timeout=20) as here:
-        await here.warm()
-        answers = await asyncio.gather(*(here.ask(request(number)) for number in range(200)))
-        assert [number_in(answer) for answer in answers] == list(range(200))
-        assert here.counts["versions"]["1"] == (WARM + 200, {}, WARM + 200)
-    assert sent.count(True) > 200
+        assert sent.count(True) == before + 11
 
 
 async def test_calls_with_deadlines_repeat_too(sent: list[bool]) -> None:

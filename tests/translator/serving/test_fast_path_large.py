@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from interlingua.translator.serving.handler import TransportPipeline
-from tests.translator.serving import test_fast_path_grpc as over_grpc
+from tests.translator.serving import spied_paths
 from tests.translator.serving.test_fast_path import (
     HUGE,
     UNUSUAL,
@@ -90,7 +89,7 @@ async def test_an_answer(what: str, pieces: int, sent: list[bool], monkeypatch: 
     fast = await _acts(what, pieces)
     assert sent.count(True) >= 4
     sent.clear()
-    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    spied_paths.off(monkeypatch)
     assert await _acts(what, pieces) == fast
     assert not sent
 
@@ -116,7 +115,7 @@ async def test_a_body_counts_until_its_request_ends(
     assert sent[-1]
     assert fast[0] == (len(ASK) + SIZE, len(ASK) + SIZE)
     assert fast[1]["held"] == (0, 0)
-    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    spied_paths.off(monkeypatch)
     assert await _body_counts(pieces) == fast
 
 
@@ -139,7 +138,7 @@ async def test_bytes_above_the_limit_are_refused_once(
     before = sent.count(True)
     assert fast[0][0] == b"HTTP/1.1 429 Too Many Requests"
     assert fast[1]["refused"] == {"max_inflight_bytes": 1}
-    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    spied_paths.off(monkeypatch)
     assert await _above_limits(pieces) == fast
     assert sent.count(True) == before
 
@@ -196,34 +195,5 @@ async def test_a_client_that_reads_slowly(sent: list[bool], monkeypatch: pytest.
     assert len(answers) == number
     assert sent.count(True) >= number
     assert all(len(body) == len(answers[0][2]) for _, _, body in answers)
-    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    spied_paths.off(monkeypatch)
     assert (await _slow_reader(number))[1:] == (answers, counted)
-
-
-GRPC_SIZES = (30_000, 1_000_000)
-
-
-async def _over_grpc(size: int, what: str) -> tuple[Any, ...]:
-    there = over_grpc.Standin([None] * over_grpc.WARM + [over_grpc.UNUSUAL[what]])
-    async with over_grpc.bridge(there) as here:
-        message: Any = over_grpc.MESSAGES["inference.ModelInferRequest"](model_name="m")
-        message.inputs.add(name="x", datatype="FP32", shape=[size // 4])
-        message.raw_input_contents.append(np.arange(size // 4, dtype=np.float32).tobytes())
-        text = message.SerializeToString()
-        for _ in range(over_grpc.WARM):
-            assert over_grpc.number_in(await here.ask(text)) == size // 4 - 1
-        answers = [await here.ask(text) for _ in range(3)]
-        load = here.pipeline.load
-        await until(lambda: (load.body_bytes, load.requests) == (0, 0))
-        return answers, here.counts, there.seen, dict(load.refused)
-
-
-@pytest.mark.parametrize("size", GRPC_SIZES)
-@pytest.mark.parametrize("what", ["an error", "a large answer", "silence"])
-async def test_over_grpc(what: str, size: int, sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = await _over_grpc(size, what)
-    assert sent.count(True) >= 3
-    sent.clear()
-    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
-    assert await _over_grpc(size, what) == fast
-    assert not sent

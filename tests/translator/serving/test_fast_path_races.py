@@ -30,14 +30,17 @@ async def _settled(here: Any, count: int) -> None:
 def _race(monkeypatch: pytest.MonkeyPatch, end: Callable[[Any], object]) -> None:
     """``end`` every request of a caller as it falls back."""
 
-    def begin(path: Any, message: Any, context: Any, caller: Any) -> Any:
-        def fall_back() -> None:
-            caller.fall_back()
+    execute = spied_paths.FAST.execute
+
+    def spied(plan: Any, message: Any, head: Any, context: Any, caller: Any, route: Any) -> Any:
+        def resume(execution: Any) -> None:
+            caller.resume(execution)
             end(caller)
 
-        return path.begin(message, context, SimpleNamespace(answered=caller.answered, fall_back=fall_back))
+        request: Any = SimpleNamespace(respond=caller.respond, resume=resume)
+        return execute(plan, message, head, context, request, route)
 
-    spied_paths.replace(monkeypatch, spied_paths.FAST, begin)
+    spied_paths.replace(monkeypatch, spied_paths.FAST, spied)
 
 
 async def test_a_call_that_is_reset_as_it_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:

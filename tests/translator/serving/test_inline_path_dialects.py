@@ -17,14 +17,10 @@ from interlingua.runtime.models.model import LocalModel
 from interlingua.schemas import (
     Context,
     Datatype,
-    ErrorCode,
-    InferenceError,
     InferRequest,
     Tensor,
 )
-from interlingua.translator.serving.handler_http import HttpPipeline
-from interlingua.translator.serving.inline_path import HandlerInlinePath, UnfinishedCall
-from tests.spies import failing
+from interlingua.translator.serving.plans.local import LocalPlan
 from tests.translator.serving import inline_daemon, spied_paths
 from tests.translator.serving.inline_daemon import WARM, infer_call
 from tests.translator.serving.test_inline_path import Daemon, daemon, inline
@@ -111,39 +107,6 @@ async def compared(form: str, scenario: Callable[[Daemon, Make], Any], patch: py
     return answers
 
 
-@pytest.mark.parametrize("form", FORMS)
-async def test_requests_that_repeat(form: str, inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(here: Daemon, make: Make) -> list[Any]:
-        data = [struct.pack("<2f", 1.5 * number, -number) for number in range(10)]
-        return [
-            await call(here, make(each))
-            for each in (*data, b"\xff\xff\xff\xff\0\0\0\0", b"short..", bytes(12))
-        ]
-
-    answers = await compared(form, scenario, monkeypatch)
-    assert len([each for each in inline if each is not None]) >= 10
-    assert all(head.startswith(b"HTTP/1.1 200 OK") for head, _ in answers[:10])
-    assert answers[-1][0].startswith((b"HTTP/1.1 400", b"HTTP/1.1 500"))
-
-
-@pytest.mark.parametrize("form", ["oip, binary", "trtis", "graphpipe"])
-@pytest.mark.parametrize(
-    "error", [InferenceError(ErrorCode.MODEL_FAILED, "broken"), ValueError("a bug")], ids=repr
-)
-async def test_a_model_that_fails(
-    form: str, error: Exception, inline: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(here: Daemon, make: Make) -> list[Any]:
-        with monkeypatch.context() as patch:
-            patch.setattr(here.version, "_run", failing(error))
-            failed = await call(here, make(bytes(8)))
-        return [failed, await call(here, make(bytes(8)))]
-
-    answers = await compared(form, scenario, monkeypatch)
-    assert b" 200 " not in answers[0][0]
-    assert any(isinstance(each, UnfinishedCall) for each in inline)
-
-
 @pytest.mark.parametrize("form", ["oip, binary", "graphpipe"])
 async def test_an_answer_that_takes_several_writes(
     form: str, inline: list[Any], monkeypatch: pytest.MonkeyPatch
@@ -163,26 +126,14 @@ async def test_an_answer_that_takes_several_writes(
     assert len([each for each in inline if each is not None]) >= 2
 
 
-async def test_another_id_of_the_server(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a reload gives it one."""
-
-    async def scenario(here: Daemon, make: Make) -> list[Any]:
-        here.assembly.service.id = "another"
-        return [await call(here, make(struct.pack("<2f", number, 0))) for number in range(3)]
-
-    answers = await compared("trtis", scenario, monkeypatch)
-    assert len([each for each in inline if each is not None]) >= 3
-    assert all(b'server_id: "another"' in head for head, _ in answers)
-
-
 @pytest.fixture
-def paths(monkeypatch: pytest.MonkeyPatch) -> list[HandlerInlinePath]:
+def paths(monkeypatch: pytest.MonkeyPatch) -> list[LocalPlan]:
     """The path of each request that was offered to one."""
     return spied_paths.record(monkeypatch, spied_paths.INLINE, lambda path, _: path)
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_idle_connections_keep_no_message(form: str, paths: list[HandlerInlinePath]) -> None:
+async def test_idle_connections_keep_no_message(form: str, paths: list[LocalPlan]) -> None:
     dialect, make = FORMS[form]
     async with daemon(dialect) as here:
         for number in range(WARM):
@@ -212,28 +163,3 @@ async def test_the_model_gets_the_context_of_the_request(
     assert all(context.headers["host"] == "here" and context.peer for context in contexts)
     # what requests without a context share has nothing of any
     assert (NO_CONTEXT.timings, NO_CONTEXT.server_id, NO_CONTEXT.request_number) == ({}, "", 0)
-
-
-async def test_the_default_model(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests without a model go to the one that the listener has now, which a reload may change."""
-
-    async def scenario(here: Daemon) -> list[Any]:
-        handler: Any = here.pipeline.handlers["http"]
-        processor, found = handler._processor, []
-        for model in ("n", "n", "m", "", "m"):
-            processor.default_model = model
-            found += [await call(here, grps(bytes(8), "")), await call(here, grps(bytes(8), "n-1"))]
-        models = here.assembly.service.router.models
-        return [*found, [models[name].statistics["1"].inference_count for name in "mn"]]
-
-    found = []
-    for usual in (False, True):
-        if usual:
-            monkeypatch.setattr(HttpPipeline, "inline_path", lambda *_: None)
-        async with daemon("grps", default_model="m") as here:
-            for _ in range(WARM):
-                await call(here, grps(bytes(8), ""))
-            found.append(await scenario(here))
-    assert found[0] == found[1]
-    assert found[0][-1] == [WARM + 2, 2 + 5]
-    assert len([each for each in inline if each is not None]) >= 2

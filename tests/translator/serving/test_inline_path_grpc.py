@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -24,9 +25,8 @@ from interlingua.schemas import (
     ErrorCode,
     InferenceError,
 )
-from interlingua.schemas.oip import MESSAGES
 from interlingua.schemas.trtis import MESSAGES as TRTIS_MESSAGES
-from interlingua.translator.serving.inline_path import UnfinishedCall
+from interlingua.translator.serving.plans.local import UnfinishedRun
 from tests.spies import failing
 from tests.translator.serving import spied_paths
 from tests.translator.serving.inline_daemon import WARM, InlineDaemon, compared, infer_call, local_models
@@ -41,12 +41,6 @@ def message(dialect: str, *numbers: float, model: str = "m", name: str = "x") ->
     data = np.float32(numbers).tobytes()
     call = infer_call(dialect, "grpc", data, len(numbers), model, name)
     return call.method, bytes(call.whole)
-
-
-def oip_with_id(number: int) -> bytes:
-    request: Any = MESSAGES["inference.ModelInferRequest"].FromString(message("oip", number)[1])
-    request.id = str(number)
-    return bytes(request.SerializeToString())
 
 
 @dataclass
@@ -88,17 +82,6 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return spied_paths.record(monkeypatch, spied_paths.INLINE, lambda _, answer: answer)
 
 
-@pytest.mark.parametrize("dialect", INLINE)
-async def test_calls_that_repeat(dialect: str, inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(here: Daemon) -> list[Any]:
-        return [await here.call(number / 2, -number) for number in range(10)]
-
-    answers, _ = await compared(partial(daemon, dialect), scenario, monkeypatch)
-    for number, answer in enumerate(answers):
-        assert np.float32([number / 2, -number]).tobytes() in answer
-    assert len([each for each in inline if each is not None]) >= 10
-
-
 async def test_answers_have_the_numbers_of_their_calls(
     inline: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +106,7 @@ async def test_answers_have_the_numbers_of_their_calls(
     assert numbers == sorted(set(numbers))
     assert len(numbers) == len(answers) - 1
     assert [status.code for status in statuses].count(1) == 4
-    assert len([each for each in inline if isinstance(each, UnfinishedCall)]) >= 4
+    assert len([each for each in inline if isinstance(each, UnfinishedRun)]) >= 4
 
 
 async def test_messages_are_recognized(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,59 +121,6 @@ async def test_messages_are_recognized(inline: list[Any], monkeypatch: pytest.Mo
     known, _ = await compared(partial(daemon, "tfserving"), scenario, monkeypatch)
     assert known
     assert any(each is not None for each in inline)
-
-
-async def test_calls_that_differ(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies = [
-        message("oip", 1, 2, 3)[1],
-        message("oip", 1, 2, model="n")[1],
-        message("oip", 1, 2, model="unknown")[1],
-        message("oip", 1, 2, name="y")[1],
-        oip_with_id(7),
-        oip_with_id(8),
-        b"",
-        b"\xff\xff\xff",
-        message("oip", 1, 2)[1][:-3],
-        message("oip")[1],
-    ]
-
-    async def scenario(here: Daemon) -> list[Any]:
-        found = []
-        for body in bodies:
-            found += [await here.call(body=body), await here.call(3.5, 4)]
-        return found
-
-    await compared(daemon, scenario, monkeypatch)
-    assert any(each is not None for each in inline)
-
-
-@pytest.mark.parametrize("dialect", INLINE)
-@pytest.mark.parametrize(
-    "error", [InferenceError(ErrorCode.MODEL_FAILED, "broken"), ValueError("a bug"), MemoryError()], ids=repr
-)
-async def test_a_model_that_fails(
-    error: Exception, dialect: str, inline: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(here: Daemon) -> list[Any]:
-        with monkeypatch.context() as patch:
-            patch.setattr(here.version, "_run", failing(error))
-            failed = await here.call()
-        return [failed, await here.call()]
-
-    answers, _ = await compared(partial(daemon, dialect), scenario, monkeypatch)
-    # two dialects have errors in answers
-    assert isinstance(answers[0], bytes if dialect in ("trtis", "grps") else tuple)
-    assert b"\0\0\xc0\x3f\0\0\x20\xc0" in answers[1]
-    assert any(isinstance(each, UnfinishedCall) for each in inline)
-
-
-async def test_an_answer_above_the_limit(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(here: Daemon) -> list[Any]:
-        return [await here.call(*range(100)), await here.call()]
-
-    answers, _ = await compared(partial(daemon, max_response_bytes=100), scenario, monkeypatch)
-    assert answers[0][0] is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert any(isinstance(each, UnfinishedCall) for each in inline)
 
 
 async def test_calls_that_take_the_usual_path(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,15 +139,6 @@ async def test_calls_that_take_the_usual_path(inline: list[Any], monkeypatch: py
 
     answers, _ = await compared(daemon, scenario, monkeypatch)
     assert all(isinstance(each, bytes) for each in answers)
-
-
-async def test_many_calls_at_once(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(here: Daemon) -> list[Any]:
-        return await asyncio.gather(*[here.call(number, -number) for number in range(300)])
-
-    answers, _ = await compared(daemon, scenario, monkeypatch)
-    for number, answer in enumerate(answers):
-        assert np.float32([number, -number]).tobytes() in answer
 
 
 async def test_calls_while_the_listener_stops(inline: list[Any]) -> None:
@@ -252,26 +173,35 @@ async def test_a_call_that_is_over(how: str, inline: list[Any]) -> None:
     async with daemon("oip") as here:
         assert isinstance(await here.call(timeout=20), bytes)
         method, body = message("oip", 1.5, 2.5)
-        handler: Any = here.pipeline.handlers["grpc"]
-        path = handler.inline_path(GrpcRequest(method, body))
+        plan = _plan(here)
         context = Context(time.monotonic() - 1 if how == "deadline" else None, CancelToken())
         if how == "cancelled":
             context.cancel.cancel()
-        call = path.answer(body, context)
-        assert isinstance(call, UnfinishedCall)
+        found: list[Any] = []
+        plan.execute(body, None, context, SimpleNamespace(resume=found.append), None)
+        (call,) = found
+        assert isinstance(call, UnfinishedRun)
         answer = await call.serve(GrpcRequest(method, body, {}, context))
         assert answer.code == (4 if how == "deadline" else 1)
         assert here.counts["in flight"] == (0, 0, 0, 0)
         assert here.failures == 1
 
 
+def _plan(here: Daemon) -> Any:
+    """That of the requests until now."""
+    handler: Any = here.pipeline.handlers["grpc"]
+    (kind,) = handler.plans._kinds.values()
+    return next(iter(kind.decoded.plans.values()))
+
+
 @pytest.mark.parametrize("dialect", INLINE)
-async def test_a_path_keeps_no_message(dialect: str) -> None:
+async def test_a_plan_keeps_no_message(dialect: str) -> None:
     async with daemon(dialect) as here:
-        method, body = message(dialect, 1.5, 2.5)
-        handler: Any = here.pipeline.handlers["grpc"]
-        path = handler.inline_path(GrpcRequest(method, body))
+        _, body = message(dialect, 1.5, 2.5)
+        plan, found = _plan(here), list[Any]()
+        waiting = SimpleNamespace(respond=found.append)
         for _ in range(2):
-            assert (path.request.message, path.opened.message) == (b"", None)
-            assert path.answer(body, Context()) is not None
-            assert path.answer(b"\xff\xff", Context()) is None
+            assert (plan.request.message, plan.opened.message) == (b"", None)
+            assert plan.execute(body, None, Context(), waiting, None) is not None
+            assert plan.execute(b"\xff\xff", None, Context(), waiting, None) is None
+        assert len(found) == 2

@@ -12,7 +12,6 @@ import pytest
 
 from interlingua.protocols.wire import ArrivingMessage, GrpcAnswer, GrpcRequest
 from interlingua.schemas.oip import MESSAGES
-from interlingua.translator.serving.handler import TransportPipeline
 from tests.protocols.transport.h2.flowing import (
     Flowing,
     Upstream,
@@ -20,6 +19,7 @@ from tests.protocols.transport.h2.flowing import (
 from tests.protocols.transport.h2.peer import (
     message,
 )
+from tests.translator.serving import spied_paths
 from tests.translator.serving import test_fast_path_grpc as over_grpc
 from tests.translator.serving.passthrough_daemon import (
     METHOD,
@@ -115,7 +115,7 @@ async def test_an_unusual_answer(
     fast = await _unusual(what, size, caplog)
     assert passed.count(True) >= 4
     passed.clear()
-    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    spied_paths.off(monkeypatch)
     usual = await _unusual(what, size, caplog)
     assert usual == fast
     assert not passed
@@ -216,7 +216,7 @@ async def test_messages_above_a_limit(
     assert passed.count(True) > 0
     passed.clear()
     assert [right for right, _, _ in fast[0]] == [True] * WARM + [False] * WARM
-    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    spied_paths.off(monkeypatch)
     usual = await _limited(*arguments)
     for found in (fast, usual):
         found[0][:] = [(each, status, text.partition("127.0.0.1")[0]) for each, status, text in found[0]]
@@ -351,7 +351,7 @@ async def _other_messages() -> tuple[Any, ...]:
 async def test_other_messages(passed: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     fast = await _other_messages()
     assert passed.count(True) > len(KINDS)
-    monkeypatch.setattr(TransportPipeline, "fast_path", lambda *_: None)
+    spied_paths.off(monkeypatch)
     assert await _other_messages() == fast
 
 

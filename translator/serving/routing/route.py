@@ -94,6 +94,11 @@ class Route:
         value = key.headers.get(self.sticky) if self.sticky else None
         return self.to.keyed(value) if value else self.to.next()
 
+    def withdraw(self, headers: Mapping[str, str]) -> None:
+        """The model that :meth:`unkeyed` has returned for a request with ``headers`` is to be drawn again."""
+        if not (self.sticky and headers.get(self.sticky)):
+            self.to.undo()
+
     def settled(self, key: RouteKey, sequence: Sequence | None, drawn: str = "") -> str:
         """Count a request and return its model: the fallback for a sequence that has started there. ``drawn``
         is an earlier result of :meth:`unkeyed`."""

@@ -46,6 +46,11 @@ class Split:
             if part.weight
         ]
 
+    def undo(self) -> None:
+        """:meth:`next` returns its last result again."""
+        if len(self.used) > 1:
+            self._place = (self._place - _STEP) % _RANGE
+
     @classmethod
     def only(cls, model: str) -> Split:
         return cls([Part(model)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from interlingua.protocols.fast_path import CallbackClient
+from interlingua.protocols.plans import CallbackClient
 from interlingua.protocols.transport.brpc.client import BrpcConnectionClient
 from interlingua.protocols.wire import BrpcRequest
 from interlingua.schemas import ErrorCode, InferenceError

@@ -1,22 +1,21 @@
-"""Messages that repeat all but the contents of their tensors: sent to an upstream from the callback that has
-received them, without a task.
+"""Messages that a plan sends to an upstream from the callback that has received them, without a task.
 
-Contract: a message is sent here only if its usual path would send it at once, unobserved, to a server that
-works. An answer that passes as it is ends the request here. After anything else the request takes its usual
-path, on which ``SentCall`` is the client of the first attempt: no message is sent twice.
+Contract: a message is sent here only if the pipeline would send it at once to a server that works. A reply
+that the plan can use ends the request here. After anything else the pipeline goes on with it, and
+``SentCall`` is the client of its first attempt: no message is sent twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from interlingua.protocols.dialect import Repeats
+from interlingua.protocols.dialect import Opened, Repeats
 from interlingua.protocols.splice import Splice
-from interlingua.protocols.wire import ArrivingMessage, Headers
+from interlingua.protocols.wire import NO_CONTEXT, NO_PARAMS, ArrivingMessage, Buffer, Headers
 from interlingua.runtime.upstream.counts import UpstreamCounts
 from interlingua.runtime.upstream.pool import Member
 from interlingua.runtime.upstream.signature import KnownSignature, UpstreamSignature
@@ -24,19 +23,30 @@ from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import Context
 
 
+class ReceivedMessage(NamedTuple):
+    """A ``message`` of a caller, for ``model`` in ``version``. ``open`` opens one like it. ``context`` is not
+    that of a request."""
+
+    message: Buffer
+    open: Callable[[Buffer], Opened[Any]]
+    model: str
+    version: str
+    context: Context
+
+
 class SentCall:
-    """A ``SentWaiter`` of a call that ``member`` was sent on ``path``; its client knows it by ``handle``. The
-    request that takes it over gets the outcome from :meth:`send`, as from a client, once it has ``taken``
+    """A ``SentWaiter`` of a call that ``member`` was sent by ``forward``; its client knows it by ``handle``.
+    The request that takes it over gets the outcome from :meth:`send`, as from a client, once it has ``taken``
     the call. ``began`` is a ``time.monotonic_ns()``, as is when its message was ``translated``, if it was."""
 
-    __slots__ = ("_future", "_outcome", "began", "handle", "member", "path", "taken", "translated")
+    __slots__ = ("_future", "_outcome", "began", "forward", "handle", "member", "taken", "translated")
 
     member: Member
     translated: int
     handle: Any
 
-    def __init__(self, path: UpstreamFastPath) -> None:
-        self.path = path
+    def __init__(self, forward: UpstreamForward) -> None:
+        self.forward = forward
         self.began = time.monotonic_ns()
         self.taken = False
         self._future: asyncio.Future[None] | None = None
@@ -45,7 +55,7 @@ class SentCall:
     @property
     def translates(self) -> bool:
         """Whether it is the first attempt of a request that is decoded."""
-        return not self.taken and self.path.splice is not None
+        return not self.taken and self.forward.decodes
 
     def done(self) -> bool:
         """See ``SentWaiter``."""
@@ -93,14 +103,15 @@ class SentCall:
 
 
 @dataclass(slots=True, eq=False)
-class UpstreamFastPath:
-    """Sends messages that repeat one that fits ``known``, the signature of ``version``: ``repeats`` is what
-    they repeat, ``call`` a call without its message, ``sent_size`` the
-    size in bytes of every message that is sent, ``read`` reads a reply as ``Passthrough.answer``.
-    ``target`` is the model, ``batch_size`` the batch elements of a message. A message to a server of another
-    dialect is translated by ``splice``; one that passes has none, and may be sent on once ``lead`` bytes of
-    it are here, if that is not 0. ``numbered`` is that of the caller's action. No message is sent here once
-    it is known to be ``unfit`` for their answers."""
+class UpstreamForward:
+    """Forwards messages that ``repeats`` describes, of requests for ``version`` of the model ``target`` that
+    fit ``known``. The pipeline sends ``call``, which is here without its message, and with one of
+    ``sent_size`` bytes, made by ``splice``, or as it came. ``decodes``: the pipeline decodes it for that;
+    else it passes through. ``read`` returns the caller's response to a reply and the version that ran, or
+    anything else where the pipeline has to read it. ``batch_size`` has the batch elements of a message; it
+    may be sent once ``lead`` bytes of it are here, if that is not 0. ``numbered`` is that of the caller's
+    action. Nothing is sent here once it is known to be ``unfit`` for the replies; ``missed`` counts those in
+    a row that it was."""
 
     target: Any
     upstream: Upstream
@@ -114,15 +125,19 @@ class UpstreamFastPath:
     read: Callable[[Any], Any]
     batch_size: int
     splice: Splice | None = None
+    decodes: bool = False
     numbered: Callable[[Headers, Context], Headers] | None = None
     unfit: bool = False
+    missed: int = 0
     lead: int = 0
     _prepared: dict[Any, Any] = field(default_factory=dict)
 
     def begin(self, message: Any, context: Context, sent: SentCall) -> bool:
-        """Send ``message``, which repeats, for a request with ``context``. False if its usual path might not,
+        """Send ``message``, which repeats, for a request with ``context``. False if the pipeline might not,
         or might wait. Raises as a client."""
-        if self.unfit or self.signatures.known(self.version) is not self.known:
+        known = self.known
+        # UpstreamSignature.known, inlined; requests to a decoupled model may become streams
+        if self.unfit or known.decoupled or self.signatures.values.known.get(self.version) is not known:
             return False
         upstream = self.upstream
         pool, members = upstream.pool, upstream.pool.members
@@ -134,15 +149,24 @@ class UpstreamFastPath:
         if not member.open:
             if self.splice is not None:
                 message = self.splice.of(message)
+            if self.decodes:
                 sent.translated = time.monotonic_ns()
             deadline = sent.began / 1e9 + upstream.timeout
             if context.deadline is not None and context.deadline < deadline:
                 deadline = context.deadline
-            prepared = self._prepared.get(member.client) or self._prepare(member.client)
-            handle = member.client.begin(prepared, message, deadline, sent)
+            client, headers = member.client, NO_PARAMS
+            if context is not NO_CONTEXT or upstream.forwarding.own:
+                headers = upstream.forwarding.headers_for(self.call, context)
+            prepared = self._prepared.get(client) or self._prepare(client)
+            if headers and not headers.keys().isdisjoint(sent_headers(self.call)):
+                prepared, headers = (
+                    client.prepare(with_headers(self.call, headers), self.sent_size),
+                    NO_PARAMS,
+                )
+            handle = client.begin(prepared, message, deadline, sent, headers)
         if handle is None:
             if len(members) > 1:
-                pool.undo(turn)  # the usual path makes the same choice, and connects
+                pool.undo(turn)  # the pipeline makes the same choice, and connects
             return False
         sent.member, sent.handle = member, handle
         member.running += 1
@@ -155,3 +179,16 @@ class UpstreamFastPath:
             self._prepared.clear()
         found = self._prepared[client] = client.prepare(self.call, self.sent_size)
         return found
+
+
+def sent_headers(call: Any) -> Mapping[str, str]:
+    """The headers, or the metadata, of ``call``."""
+    found: Mapping[str, str] = call.metadata if hasattr(call, "metadata") else call.headers
+    return found
+
+
+def with_headers(call: Any, headers: Mapping[str, str]) -> Any:
+    """A copy of ``call`` with ``headers``."""
+    call = replace(call)
+    call.add_headers(headers)
+    return call

@@ -1,0 +1,297 @@
+"""The plan for a local model that answers at once: decoded, run and encoded in the callback that has received
+the request, without a task.
+
+Contract: as that of ``forward``. What goes wrong once the model has run ends in a task, which counts it as
+the pipeline does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import Any, ClassVar
+
+from interlingua.protocols.dialect import BrpcEndpoint, GrpcEndpoint, HttpEndpoint, Opened
+from interlingua.protocols.plans import DONE, PlannedRequest
+from interlingua.protocols.wire import REQUEST_ID, Buffer, GrpcRequest, HttpRequest
+from interlingua.runtime.shared_memory import is_used
+from interlingua.runtime.target import Target
+from interlingua.schemas import Context, Operation
+from interlingua.schemas.offload import OffloadRequired
+from interlingua.translator.serving.access_log import EndpointLog, Size
+from interlingua.translator.serving.accounting import Account
+from interlingua.translator.serving.answer_headers import server_timing, with_request_id
+from interlingua.translator.serving.in_flight import AnswerLimit, InFlightRequest
+from interlingua.translator.serving.processor import RequestProcessor
+from interlingua.translator.serving.routing.route import Route
+
+_MOST_SKIPPED = 1024
+"""The most requests that the pipeline gets unread, after others that the model would not answer at once."""
+
+
+@dataclass(slots=True, eq=False)
+class LocalPlan:
+    """The plan of requests of up to ``most`` bytes that are like ``request``, opened as ``opened``, for
+    ``target``, the ``model``. While one is answered, ``request`` has its ``body`` and ``headers``, names of
+    attributes; those that ``reopen`` are opened one by one. They are for the model ``stated``. The rest is
+    what their handler has."""
+
+    processor: RequestProcessor
+    endpoint: HttpEndpoint | GrpcEndpoint | BrpcEndpoint
+    account: Account
+    access: EndpointLog
+    limit: AnswerLimit
+    timed: bool
+    body: str
+    headers: str
+    request: Any
+    opened: Opened[Any]
+    stated: str
+    model: str
+    target: Target
+    most: float
+    reopen: bool
+    travels: ClassVar[frozenset[str]] = frozenset()
+    _skip: int = 0
+    _patience: int = 1
+
+    def passes_by(self) -> bool:
+        """Whether the pipeline gets this request unread, since the model has not answered others at once."""
+        if not self._skip:
+            return False
+        self._skip -= 1
+        return True
+
+    def execute(
+        self, message: Buffer, head: Any, context: Context, waiting: PlannedRequest, route: Route | None
+    ) -> Any:
+        """Answer ``message`` of ``waiting``; see ``protocols.plans``."""
+        account, size, processor, client = self.account, len(message), self.processor, None
+        if size > self.most or not account.admit(size):
+            return None
+        if context.identity is not None:
+            client = processor.clients.client(context.identity)
+            if client.admit():  # the pipeline refuses it
+                account.withdraw(size)
+                return None
+        context.began, context.server_id = time.monotonic_ns(), processor.service.id
+        response = self._response(message, context)
+        if response is None or type(response) is UnfinishedRun:
+            account.withdraw(size)
+            if client is not None:
+                client.withdraw()
+            if response is None:
+                return None
+            self._count(context, route)
+            waiting.resume(response)
+            return DONE
+        self._count(context, route)
+        timings, spent = context.timings, context.ended["encode"] - context.began
+        processor.service.trends.count(spent, False)
+        flow = (0, self.model) if route is None else (route.number, self.model)
+        account.succeed(response.size, flow, spent, timings)
+        if client is not None:
+            client.end()
+            processor.clients.count(client.name, None)
+        if (numbered := self.opened.action.numbered) is not None:
+            response.headers = numbered(response.headers, context)
+        if self.access.log.every:
+            self._record(head, context, response, size)
+        if self.timed:
+            response.headers = (*response.headers, ("Server-Timing", server_timing(timings)))
+        if REQUEST_ID in context.headers:
+            response = with_request_id(response, context.headers)
+        waiting.respond(response)
+        return DONE
+
+    def _count(self, context: Context, route: Route | None) -> None:
+        """The model has run."""
+        if route is not None:
+            context.route = route.number
+            route.count(self.model)
+
+    def _passed_by(self) -> None:
+        """The model would wait: leave as many of the next requests unread as the plan has done before."""
+        self._skip, self._patience = self._patience, min(2 * self._patience, _MOST_SKIPPED)
+
+    def _opened(self, message: Buffer, context: Context) -> Opened[Any] | None:
+        """``message`` opened, of which ``request`` is a part until it is decoded; None if it is for another
+        model, or not an inference. Raises as endpoints."""
+        request, known = self.request, self.opened
+        setattr(request, self.body, message)
+        if self.headers:
+            setattr(request, self.headers, context.headers)
+        request.context = context
+        if not self.reopen:
+            return known
+        found = self.endpoint.open(request)
+        same = found.action is known.action and found.model == known.model and found.version == known.version
+        return found if same else None
+
+    def _response(self, message: Buffer, context: Context) -> Any:
+        """The response to ``message``; what goes on with it if the model has run and that failed; None if the
+        pipeline is to serve it."""
+        opened, encode = self.opened, self.opened.action.encode
+        try:
+            found = self._opened(message, context)
+            if found is None or opened.action.decode is None:
+                return None
+            request, form = opened.action.decode(found, self.target.version(opened.version).signature)
+            if request.sequence is not None or is_used(request):
+                return self._passed_by()
+        except Exception:
+            return None  # the pipeline raises it again
+        finally:
+            setattr(self.request, self.body, b"")
+        request.model, request.context = self.stated, context
+        context.ended["decode"] = decoded = time.monotonic_ns()
+        context.timings["decode"] = decoded - context.began
+        unfinished, answered = partial(UnfinishedRun, self, found, context, len(message)), 0
+        try:
+            response = self.target.infer_now(request)
+            if response is None:
+                context.timings, context.ended = {}, {}
+                return self._passed_by()
+            self._patience = 1
+            context.request_number = next(self.processor.service.numbers)
+            answered = time.monotonic_ns()
+            response.model, context.version = request.model, response.version
+            encoded: Any = encode(form, response)
+        except OffloadRequired as required:
+            limits = self.processor.limits
+            return unfinished(partial(required.offloader.run, limits, encode, form, response), answered)
+        except Exception as error:
+            return unfinished(partial(_given, error))
+        if encoded.size > self.limit.most:
+            return unfinished(partial(_given, encoded), answered)
+        context.ended["encode"] = ended = time.monotonic_ns()
+        context.timings["encode"] = ended - answered
+        return encoded
+
+    def _record(self, head: Any, context: Context, response: Any, received: int) -> None:
+        """Add a request to the access log."""
+        access, context.target = self.access, self.model
+        access.log.add(
+            access.place,
+            access.label.format(head),
+            context,
+            access.outcome(response, None, Operation.INFER),
+            Size(received, response.size),
+            (Operation.INFER, self.opened.model, self.opened.version),
+        )
+
+
+class UnfinishedRun:
+    """A ``PlanExecution`` of ``plan``: a request, read as ``opened``, whose model has run. ``finish`` returns
+    its response, which may be too large, or raises; the model had ``answered`` at that
+    ``time.monotonic_ns()``."""
+
+    handle: None = None
+
+    def __init__(
+        self,
+        plan: LocalPlan,
+        opened: Opened[Any],
+        context: Context,
+        received: int,
+        finish: Callable[[], Awaitable[Any]],
+        answered: int = 0,
+    ) -> None:
+        self._plan = plan
+        self._opened = opened
+        self._began = context.began
+        self._received = received
+        self._finish = finish
+        self._answered = answered
+        self._timings, self._ended, self._version = context.timings, context.ended, context.version
+        self._number = context.request_number
+
+    async def serve(self, request: Any) -> Any:
+        """See ``protocols.plans``."""
+        plan, failed = self._plan, True
+        try:
+            with self._in_flight(request) as in_flight:
+                if request.context.identity is not None:
+                    in_flight.count(plan.processor.clients, request.context.identity)
+                found = in_flight.answer = await self._finish()
+                self._ended["encode"] = ended = time.monotonic_ns()
+                self._timings["encode"] = ended - self._answered
+                failed = False
+                if found.size > plan.limit.most:
+                    raise in_flight.too_large(found, found.size, plan.limit)
+                if plan.opened.action.numbered is not None:
+                    found.headers = plan.opened.action.numbered(found.headers, request.context)
+        finally:
+            plan.processor.service.trends.count(time.monotonic_ns() - self._began, failed)
+        answer = in_flight.answer
+        plan.account.metrics.sent_bytes += answer.size
+        if plan.timed:
+            answer.headers = (*answer.headers, ("Server-Timing", server_timing(self._timings)))
+        headers = request.context.headers
+        return with_request_id(answer, headers) if REQUEST_ID in headers else answer
+
+    def _in_flight(self, request: Any) -> InFlightRequest:
+        plan, context = self._plan, request.context
+        context.timings, context.ended = self._timings, self._ended
+        context.target, context.version = plan.model, self._version
+        in_flight = InFlightRequest(
+            plan.processor.service, plan.account, plan.endpoint, request, self._received, plan.access
+        )
+        in_flight.opened, in_flight.began, in_flight.number = self._opened, self._began, self._number
+        return in_flight
+
+    def leave(self) -> None:
+        """Nothing counts it yet."""
+
+    def abandon(self, request: Any) -> None:
+        """See ``protocols.plans``."""
+        with suppress(asyncio.CancelledError), self._in_flight(request):
+            raise asyncio.CancelledError
+        self._plan.processor.service.trends.count(time.monotonic_ns() - self._began, True)
+
+    def close(self) -> None:
+        """Nothing waits for it."""
+
+
+async def _given(outcome: Any) -> Any:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def local_plan(
+    processor: RequestProcessor,
+    endpoint: HttpEndpoint | GrpcEndpoint | BrpcEndpoint,
+    request: Any,
+    names: tuple[str, str],
+    target: Target,
+    counted: tuple[Account, EndpointLog, AnswerLimit, bool],
+) -> LocalPlan | None:
+    """The plan of requests like ``request``, which is kept, for ``target``; None if that does not answer at
+    once. ``names`` are the one that they state, and that of the model. Raises as the codec and the model."""
+    reopen = not (isinstance(endpoint, HttpEndpoint) and endpoint.repeatable)
+    if isinstance(endpoint, HttpEndpoint | GrpcEndpoint | BrpcEndpoint) and reopen and not endpoint.inline:
+        return None
+    opened: Opened[Any] = endpoint.open(request)
+    if opened.action.decode is None or opened.action.operation is not Operation.INFER:
+        return None
+    decoded, _ = opened.action.decode(opened, target.version(opened.version).signature)
+    if not target.infers_at_once(decoded):
+        return None
+    body, headers, most = "message", "", inf
+    if isinstance(request, HttpRequest):
+        body, headers = "body", "headers"
+        most = inf if request.max_body_bytes is None else request.max_body_bytes
+    elif isinstance(request, GrpcRequest):
+        headers = "metadata"
+    if reopen:  # nothing of the message is kept
+        opened = replace(opened, message=None, argument=None)
+    setattr(request, body, b"")
+    account, access, limit, timed = counted
+    kept = request, opened, *names, target, most, reopen
+    return LocalPlan(processor, endpoint, account, access, limit, timed, body, headers, *kept)
