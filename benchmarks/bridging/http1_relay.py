@@ -61,6 +61,8 @@ class Upstream(Side):
         if self._done:
             self._done = False
             self.other = caller.other = None
+            if not self.transport.is_reading():  # the caller pauses it no longer
+                self.transport.resume_reading()
             self._pool.append(self)
 
     def on_message_complete(self) -> None:
