@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import httptools
 
@@ -45,6 +45,13 @@ _IP_LITERAL = r"\[(?:[0-9A-Fa-f:.]+(?:%25[0-9A-Za-z._~-]+)?|[vV][0-9A-Fa-f]+\.[0
 _HOST = re.compile(rf"(?:{_IP_LITERAL}|(?:[0-9A-Za-z._~!$&'()*+,;=-]|%[0-9A-Fa-f]{{2}})*)(?::[0-9]*)?")
 """``uri-host [ ":" port ]`` (RFC 9110, 7.2; RFC 3986, 3.2.2), with the zones of RFC 6874."""
 
+_VALUE = re.compile(rb"[\x20-\x7e]{0,1024}")
+"""The value of a header, by far most of them."""
+_LENGTH = re.compile(r"[0-9]{1,15}")
+
+_FRAMING = frozenset({"host", "transfer-encoding", "connection", "expect", "upgrade"})
+"""What a message begins and ends with depends on these, besides Content-Length."""
+
 VERSIONS = {"1.0": 0, "1.1": 1}
 
 
@@ -56,6 +63,14 @@ class HeadersError(ValueError):
         self.status = status
 
 
+class HeadForm(NamedTuple):
+    """The ``lines`` of a header section; ``values`` has what precedes the value, and the name in lower case,
+    of those that say nothing about the message or the connection, by their number."""
+
+    lines: list[bytes]
+    values: dict[int, tuple[bytes, str]]
+
+
 # not frozen: that costs a microsecond
 @dataclass(slots=True)
 class RequestHeaders:
@@ -63,7 +78,7 @@ class RequestHeaders:
 
     ``minor`` is the minor version of HTTP/1. ``headers`` have names in lower case; lines with the same name
     are joined by commas (RFC 9110, 5.3). ``length`` is that of the body, -1 for a chunked one. Plans know it
-    by its ``plan_key``.
+    by its ``plan_key``; ``form`` is that of :func:`parse_alike`.
     """
 
     raw: bytes
@@ -76,6 +91,7 @@ class RequestHeaders:
     length: int
     expects_continue: bool
     plan_key: Any = None
+    form: HeadForm | None = None
 
 
 class HeaderProbe:
@@ -191,6 +207,58 @@ def parse_headers(raw: bytes, accept_te_with_length: bool = False) -> RequestHea
         int(headers.get("content-length", 0)) if coding is None else -1,
         minor > 0 and headers.get("expect", "").lower() == "100-continue",
     )
+
+
+def parse_alike(raw: bytes, before: RequestHeaders) -> RequestHeaders | None:
+    """As :func:`parse_headers`, of a section that differs from the one ``before`` in values alone: trace ids
+    and lengths, with every request. None for any other."""
+    form = before.form
+    if form is None:
+        form = before.form = _form(before)
+    lines, values, headers, length = raw.split(b"\r\n"), form.values, before.headers, before.length
+    if len(lines) != len(form.lines):
+        return None
+    changed = HeaderFields()
+    for number, (line, usual) in enumerate(zip(lines, form.lines, strict=True)):
+        if line == usual:
+            continue
+        start, name = values.get(number, (b"", ""))
+        if not name or not line.startswith(start) or _VALUE.fullmatch(line, len(start)) is None:
+            return None
+        changed[name] = line[len(start) :].decode("ascii").strip(" \t")
+    text = changed.get("content-length")
+    if text is not None:
+        if _LENGTH.fullmatch(text) is None:
+            return None
+        length = int(text)
+    found = HeaderFields()
+    found.update(headers)
+    found.update(changed)
+    if isinstance(headers, HeaderFields):
+        found.as_sent = headers.as_sent
+    return RequestHeaders(
+        raw,
+        before.method,
+        before.path,
+        before.query,
+        before.minor,
+        found,
+        before.keep_alive,
+        length,
+        before.expects_continue,
+        None,
+        HeadForm(lines, values),
+    )
+
+
+def _form(headers: RequestHeaders) -> HeadForm:
+    lines, values = headers.raw.split(b"\r\n"), {}
+    names = [line.partition(b":")[0].decode("latin-1").lower() for line in lines]
+    fixed = _FRAMING if headers.length >= 0 else {*_FRAMING, "content-length"}
+    for number, (line, name) in enumerate(zip(lines, names, strict=True)):
+        if number and name in headers.headers and name not in fixed and names.count(name) == 1:
+            values[number] = line[: len(name) + 1], name
+    return HeadForm(lines, values)
 
 
 def request_parser(protocol: object, accept_te_with_length: bool = False) -> httptools.HttpRequestParser:

@@ -17,6 +17,7 @@ from interlingua.protocols.transport.http1.headers import (
     END,
     HeaderProbe,
     RequestHeaders,
+    parse_alike,
     parse_headers,
     request_parser,
 )
@@ -279,6 +280,8 @@ class RequestReader:
             self._at = at
             raw = bytes(data[at : end + len(END)])
             known = None if self._known is None else self._known(raw)
+            if known is None and self.headers.raw and len(raw) <= _KNOWN_BYTES:
+                known = parse_alike(raw, self.headers)
             return known or parse_headers(raw, self._accept_te_with_length)
         if probe is None:
             self._data, self._at = data[at:], 0
