@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from interlingua.protocols.manifest import Manifest
 from interlingua.protocols.wire import (
     ArrivingMessage,
     BrpcAnswer,
     BrpcRequest,
-    Buffer,
     FramedAnswer,
     FramedCall,
     FramedReply,
@@ -142,24 +141,6 @@ class PassthroughNames:
     signature: Signature
     declared: bool = True
     version: str = ""
-
-
-class Repeats(NamedTuple):
-    """What messages of ``size`` bytes repeat: ``pieces``, each with its place."""
-
-    size: int
-    pieces: tuple[tuple[int, int, bytes], ...]
-
-    @property
-    def lead(self) -> int:
-        """How many bytes precede the contents if nothing follows them; else 0."""
-        return self.pieces[0][1] if len(self.pieces) == 1 and not self.pieces[0][0] else 0
-
-    def fits(self, message: Buffer | ArrivingMessage) -> bool:
-        """Whether ``message`` repeats them."""
-        if len(message) != self.size:
-            return False
-        return all(bytes(message[start:stop]) == piece for start, stop, piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)

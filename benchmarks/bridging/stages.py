@@ -67,7 +67,7 @@ def stage_of(stack: Sequence[str]) -> str:
             if frame.startswith("interlingua.runtime.upstream"):
                 return "encode" if encodes else "decode answer"
             return "encode answer" if encodes else "decode"
-        elif frame.startswith("interlingua.runtime.upstream.learning"):
+        elif frame.startswith("interlingua.runtime.upstream.replies"):
             return "encode answer" if spliced else "decode answer"
         elif frame == "interlingua.protocols.splice:Splice.of":
             spliced = True

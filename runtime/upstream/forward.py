@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from interlingua.protocols.dialect import Opened, Repeats
+from interlingua.protocols.dialect import Opened
 from interlingua.protocols.splice import Splice
+from interlingua.protocols.templates import MessageTemplate
 from interlingua.protocols.wire import NO_CONTEXT, NO_PARAMS, ArrivingMessage, Buffer, Headers
 from interlingua.runtime.upstream.counts import UpstreamCounts
 from interlingua.runtime.upstream.pool import Member
@@ -35,18 +36,30 @@ class ReceivedMessage(NamedTuple):
 
 
 class SentCall:
-    """A ``SentWaiter`` of a call that ``member`` was sent by ``forward``; its client knows it by ``handle``.
-    The request that takes it over gets the outcome from :meth:`send`, as from a client, once it has ``taken``
-    the call. ``began`` is a ``time.monotonic_ns()``, as is when its message was ``translated``, if it was."""
+    """A ``SentWaiter`` of a call that ``forward`` has sent to ``member``, for the ``model``; its client knows
+    it by ``handle``. The request that takes it over gets the outcome from :meth:`send`, as from a client,
+    once it has ``taken`` the call. ``began`` is a ``time.monotonic_ns()``, as is when its message was
+    ``translated``, if it was."""
 
-    __slots__ = ("_future", "_outcome", "began", "forward", "handle", "member", "taken", "translated")
+    __slots__ = (
+        "_future",
+        "_outcome",
+        "began",
+        "forward",
+        "handle",
+        "member",
+        "model",
+        "taken",
+        "translated",
+    )
 
     member: Member
     translated: int
     handle: Any
 
-    def __init__(self, forward: UpstreamForward) -> None:
+    def __init__(self, forward: UpstreamForward, model: str) -> None:
         self.forward = forward
+        self.model = model
         self.began = time.monotonic_ns()
         self.taken = False
         self._future: asyncio.Future[None] | None = None
@@ -104,14 +117,14 @@ class SentCall:
 
 @dataclass(slots=True, eq=False)
 class UpstreamForward:
-    """Forwards messages that ``repeats`` describes, of requests for ``version`` of the model ``target`` that
-    fit ``known``. The pipeline sends ``call``, which is here without its message, and with one of
-    ``sent_size`` bytes, made by ``splice``, or as it came. ``decodes``: the pipeline decodes it for that;
-    else it passes through. ``read`` returns the caller's response to a reply and the version that ran, or
-    anything else where the pipeline has to read it. ``batch_size`` has the batch elements of a message; it
-    may be sent once ``lead`` bytes of it are here, if that is not 0. ``numbered`` is that of the caller's
-    action. Nothing is sent here once it is known to be ``unfit`` for the replies; ``missed`` counts those in
-    a row that it was."""
+    """Forwards messages of ``template``, of requests for ``version`` of the model ``target`` that fit
+    ``known``. The pipeline sends ``call``, which is here without its message, and with one of ``sent_size``
+    bytes, made by ``splice``, or as it came. ``decodes``: the pipeline decodes it for that; else it passes
+    through. ``read`` returns the caller's response to a reply and the version that ran, or anything else
+    where the pipeline has to read it; it takes the id of the request too, if the template has one.
+    ``batch_size`` has the batch elements of a message; it may be sent once ``lead`` bytes of it are here, if
+    that is not 0. ``numbered`` is that of the caller's action. Nothing is sent here once it is known to be
+    ``unfit`` for the replies; ``missed`` counts those in a row that it was."""
 
     target: Any
     upstream: Upstream
@@ -119,10 +132,10 @@ class UpstreamForward:
     counts: UpstreamCounts
     known: KnownSignature
     version: str
-    repeats: Repeats
+    template: MessageTemplate
     call: Any
     sent_size: int
-    read: Callable[[Any], Any]
+    read: Callable[..., Any]
     batch_size: int
     splice: Splice | None = None
     decodes: bool = False

@@ -116,15 +116,7 @@ class UpstreamModel(Target):
             self._count_end,
             self._streams,
         )
-        self._learning = UpstreamLearning(
-            remote_model,
-            upstream,
-            self._names,
-            self._signatures,
-            self._counts,
-            strict_signature,
-            self._passing,
-        )
+        self._learning = UpstreamLearning(self._passing)
 
     @property
     def unloaded(self) -> bool:

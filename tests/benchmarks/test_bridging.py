@@ -170,14 +170,14 @@ def test_tritonclient_loads_as_the_other_clients_do(tmp_path: Path) -> None:
             "encode answer",
             [
                 "interlingua.protocols.splice:Splice.of",
-                "interlingua.runtime.upstream.learning:_Replies.read",
+                "interlingua.runtime.upstream.replies:Replies.read",
             ],
         ),
         (
             "decode answer",
             [
                 "interlingua.protocols.repeated_messages:RepeatedMessages.find",
-                "interlingua.runtime.upstream.learning:_Replies.read",
+                "interlingua.runtime.upstream.replies:Replies.read",
             ],
         ),
         ("wait", ["asyncio.events:Handle._run"]),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,13 +11,12 @@ from hypothesis import strategies as st
 
 from interlingua.schemas import Datatype, InferenceError, Tensor
 from tests.differential.calls import BINDINGS, Call, Kit, tensor
-from tests.differential.changing import settled
+from tests.differential.pair import pair
 from tests.differential.running import Running, running
 from tests.differential.scenarios import reconnects, usual
 from tests.differential.table import LOCAL, WITHOUT_PLANS, targets
-from tests.differential.world import NO_SCRIPT, Do, Scenario, Step, World, opened, played
+from tests.differential.world import Do, Step
 
-_NOTHING = Scenario(lambda kit: ())
 _PAIRS = [
     (caller, target)
     for caller in BINDINGS
@@ -32,7 +29,9 @@ _EXAMPLES = max(4, settings.get_profile("untimed").max_examples // 12)
 
 _names = st.sampled_from(["a", "b", "c", "aa", ""])
 _datatypes = st.sampled_from([Datatype.FP32, Datatype.INT32, Datatype.INT64, Datatype.UINT8])
-_ids = st.sampled_from(["", "1", "2", "10", "abc", 'a"b', "\\", "é", "x" * 40])
+_ids = st.sampled_from(
+    ["", "1", "2", "10", "abc", "abd", "Ab_", "m:1", 'a"b', "\\", "é", *(each * 40 for each in "xyz")]
+)
 _headers = st.lists(
     st.tuples(
         st.sampled_from(["x-request-id", "x-other", "traceparent", "authorization"]),
@@ -117,43 +116,6 @@ def _calls(kit: Kit, requests: list[_Request]) -> list[Step]:
     return steps
 
 
-@dataclass
-class _Pair:
-    """A world with plans, and one without, that have had the same requests."""
-
-    running: Running
-    worlds: list[World]
-
-    def play(self, steps: list[Step]) -> list[Any]:
-        return [self.running.runner.run(self._played(world, steps)) for world in self.worlds]
-
-    async def _played(self, world: World, steps: list[Step]) -> Any:
-        answers = await played(world, steps)
-        seen: list[Any] = []
-        if world.there is not None:
-            seen, world.there.seen = world.there.seen, []
-        return settled([answers, seen, world.counts()])
-
-
-@contextmanager
-def _pair(made: Running, caller: str, target: str) -> Iterator[_Pair]:
-    stack = AsyncExitStack()
-
-    async def open_both() -> list[World]:
-        kit, found = Kit.of(caller), []
-        for plans in (True, False):
-            there = await made.standin(target, plans)
-            if there is not None:
-                there.begin(NO_SCRIPT)
-            found.append(await opened(stack, kit, there, plans, _NOTHING))
-        return found
-
-    try:
-        yield _Pair(made, made.runner.run(open_both()))
-    finally:
-        made.runner.run(stack.aclose())
-
-
 @pytest.fixture(scope="module")
 def world() -> Iterator[Running]:
     with running() as made:
@@ -164,12 +126,12 @@ def world() -> Iterator[Running]:
 @pytest.mark.parametrize(("caller", "target"), _PAIRS)
 def test_any_requests(caller: str, target: str, world: Running) -> None:
     world.taken.clear()
-    with _pair(world, caller, target) as pair:
+    with pair(world, caller, target) as worlds:
 
         @settings(max_examples=_EXAMPLES)
         @given(_sequences())
         def holds(requests: list[_Request]) -> None:
-            planned, unplanned = pair.play(_calls(Kit.of(caller), requests))
+            planned, unplanned = worlds.play(_calls(Kit.of(caller), requests))
             assert planned == unplanned
 
         holds()

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlingua.protocols.splice import Splice, find_splice, place_in, surroundings
+from interlingua.protocols.splice import Splice, find_splice, place_in
+from interlingua.protocols.templates import template_of
 
 MESSAGE = b"head" + b"abcdefgh" + b"between" + b"ijkl" + b"tail"
 PLACES = [(4, 12), (19, 23)]
@@ -67,7 +68,7 @@ def test_of_any_size(contents: bytes, around: list[bytes], data: st.DataObject) 
     assert found is not None
     other = data.draw(st.binary(min_size=len(message), max_size=len(message)))
     assert found.of(other) == last + b"".join(other[a:b] for a, b in reversed(places))
-    assert b"".join(piece for _, _, piece in surroundings(message, places)) == b"".join(around)
+    assert b"".join(piece for _, _, piece in template_of(message, places, None).segments) == b"".join(around)
 
 
 def test_places() -> None:

@@ -18,16 +18,21 @@ _MS = (1e6).__rtruediv__
 
 
 def with_request_id(answer: Any, headers: Mapping[str, str]) -> Any:
+    """A copy of ``answer``, which requests may share, to a request with ``headers``; see
+    :func:`add_request_id`."""
+    return add_request_id(replace(answer), headers) if headers.get(REQUEST_ID) else answer
+
+
+def add_request_id(answer: Any, headers: Mapping[str, str]) -> Any:
     """``answer`` to a request with ``headers``: the id, if there is one, becomes a header over HTTP, trailing
     metadata over gRPC, a user field over bRPC."""
     request_id = headers.get(REQUEST_ID)
     if not request_id:
         return answer
-    # a copy, since requests may share an answer
     if not isinstance(answer, GrpcAnswer):
-        return replace(answer, headers=(*answer.headers, (REQUEST_ID, request_id)))
-    if request_id.isascii() and request_id.isprintable():
-        return replace(answer, trailing=(*answer.trailing, (REQUEST_ID, request_id)))
+        answer.headers = (*answer.headers, (REQUEST_ID, request_id))
+    elif request_id.isascii() and request_id.isprintable():
+        answer.trailing = (*answer.trailing, (REQUEST_ID, request_id))
     return answer
 
 

@@ -267,7 +267,7 @@ class Dispatch:
         version, sent = self.key.version, self.context.sent
         if sent is not None and sent.translates:
             target = sent.forward.target
-            model = target.name  # by a route perhaps
+            model = sent.model  # by a route perhaps
         elif route is None:
             # Router.target, inlined
             router = self.router

@@ -109,7 +109,7 @@ class RequestProcessor:
                 model = opened.model or self.default_model
                 target = router.models.get(model) if sent is None else sent.forward.target
                 if target is not None and target.passthrough is passthrough:
-                    context.target = model if sent is None else target.name
+                    context.target = model if sent is None else sent.model
                     answer = await target.pass_through(opened, model, opened.version, context)
             if answer is None:
                 dispatch = self._dispatch(opened, binding, context)

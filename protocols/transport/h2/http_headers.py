@@ -58,6 +58,7 @@ def read_request(fields: FieldLines, limit: int = MAX_HEADER_LIST) -> HttpHeader
     one (RFC 9113, 8.1.1)."""
     own: dict[bytes, bytes] = {}
     headers = HeaderFields()
+    headers.as_sent = {}
     size = 0
     for name, value in fields:
         size += ENTRY_OVERHEAD + len(name) + len(value)

@@ -63,12 +63,12 @@ class HeadersError(ValueError):
         self.status = status
 
 
-class HeadForm(NamedTuple):
+class HeaderLines(NamedTuple):
     """The ``lines`` of a header section; ``values`` has what precedes the value, and the name in lower case,
-    of those that say nothing about the message or the connection, by their number."""
+    of those that say nothing about the message or the connection, and None for the others."""
 
     lines: list[bytes]
-    values: dict[int, tuple[bytes, str]]
+    values: list[tuple[bytes, str] | None]
 
 
 # not frozen: that costs a microsecond
@@ -91,7 +91,7 @@ class RequestHeaders:
     length: int
     expects_continue: bool
     plan_key: Any = None
-    form: HeadForm | None = None
+    form: HeaderLines | None = None
 
 
 class HeaderProbe:
@@ -117,9 +117,7 @@ class HeaderFields(dict[str, str]):
 
     __slots__ = ("as_sent",)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.as_sent: dict[str, str] = {}
+    as_sent: dict[str, str]
 
 
 class FieldCollector:
@@ -131,6 +129,7 @@ class FieldCollector:
 
     def __init__(self) -> None:
         self.headers = HeaderFields()
+        self.headers.as_sent = {}
         self.complete = False
         self._count = 0
 
@@ -212,53 +211,47 @@ def parse_headers(raw: bytes, accept_te_with_length: bool = False) -> RequestHea
 def parse_alike(raw: bytes, before: RequestHeaders) -> RequestHeaders | None:
     """As :func:`parse_headers`, of a section that differs from the one ``before`` in values alone: trace ids
     and lengths, with every request. None for any other."""
-    form = before.form
-    if form is None:
-        form = before.form = _form(before)
-    lines, values, headers, length = raw.split(b"\r\n"), form.values, before.headers, before.length
-    if len(lines) != len(form.lines):
+    lines, form, fields = raw.split(b"\r\n"), before.form or _form(before), before.headers
+    if len(lines) != len(form.lines) or not isinstance(fields, HeaderFields):
         return None
-    changed = HeaderFields()
-    for number, (line, usual) in enumerate(zip(lines, form.lines, strict=True)):
-        if line == usual:
-            continue
-        start, name = values.get(number, (b"", ""))
-        if not name or not line.startswith(start) or _VALUE.fullmatch(line, len(start)) is None:
-            return None
-        changed[name] = line[len(start) :].decode("ascii").strip(" \t")
-    text = changed.get("content-length")
-    if text is not None:
-        if _LENGTH.fullmatch(text) is None:
-            return None
-        length = int(text)
-    found = HeaderFields()
-    found.update(headers)
-    found.update(changed)
-    if isinstance(headers, HeaderFields):
-        found.as_sent = headers.as_sent
-    return RequestHeaders(
+    headers, length = HeaderFields(fields), before.length
+    headers.as_sent = fields.as_sent
+    for line, usual, value in zip(lines, form.lines, form.values, strict=True):
+        if line != usual:
+            if value is None:
+                return None
+            start, name = value
+            if not line.startswith(start) or _VALUE.fullmatch(line, len(start)) is None:
+                return None
+            text = headers[name] = line[len(start) :].decode("ascii").strip(" ")
+            if name == "content-length":
+                if _LENGTH.fullmatch(text) is None:
+                    return None
+                length = int(text)
+    found = RequestHeaders(
         raw,
         before.method,
         before.path,
         before.query,
         before.minor,
-        found,
+        headers,
         before.keep_alive,
         length,
         before.expects_continue,
-        None,
-        HeadForm(lines, values),
     )
+    found.form = HeaderLines(lines, form.values)
+    return found
 
 
-def _form(headers: RequestHeaders) -> HeadForm:
-    lines, values = headers.raw.split(b"\r\n"), {}
+def _form(headers: RequestHeaders) -> HeaderLines:
+    lines, values = headers.raw.split(b"\r\n"), list[tuple[bytes, str] | None]()
     names = [line.partition(b":")[0].decode("latin-1").lower() for line in lines]
     fixed = _FRAMING if headers.length >= 0 else {*_FRAMING, "content-length"}
-    for number, (line, name) in enumerate(zip(lines, names, strict=True)):
-        if number and name in headers.headers and name not in fixed and names.count(name) == 1:
-            values[number] = line[: len(name) + 1], name
-    return HeadForm(lines, values)
+    for line, name in zip(lines, names, strict=True):
+        plain = name in headers.headers and name not in fixed and names.count(name) == 1
+        values.append((line[: len(name) + 1], name) if plain and values else None)
+    headers.form = found = HeaderLines(lines, values)
+    return found
 
 
 def request_parser(protocol: object, accept_te_with_length: bool = False) -> httptools.HttpRequestParser:

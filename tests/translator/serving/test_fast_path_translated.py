@@ -22,7 +22,7 @@ from interlingua.protocols.transport.servers import ServerSettings
 from interlingua.protocols.whole_message import whole_of
 from interlingua.protocols.wire import HttpRequest
 from interlingua.runtime.upstream.forward import UpstreamForward
-from interlingua.runtime.upstream.learning import _Replies
+from interlingua.runtime.upstream.replies import Replies
 from interlingua.runtime.upstream.time_share import TimeShare
 from interlingua.runtime.upstream.upstream import Upstream
 from interlingua.schemas import (
@@ -408,7 +408,7 @@ async def test_paths_keep_no_message(message: Callable[[float], bytes], paths: l
             assert not isinstance(kept, HttpRequest)
             assert len(kept.json) == kept.size - 4
         else:
-            replies = cast("_Replies", read.__self__)  # type: ignore[attr-defined]
-            assert replies._exchange._first[0].inputs == ()
-            (known,) = replies._messages._known.values()
-            assert [whole_of(each.facts.answer) for each in known] == [b""]
+            replies = cast("Replies", read.__self__)  # type: ignore[attr-defined]
+            assert replies._exchange._last[0].inputs == ()
+            (known,) = replies._sizes.values()
+            assert [whole_of(each.response) for each in known] == [b""]

@@ -13,6 +13,7 @@ from typing import Any
 from interlingua.protocols.dialect import Binding, Endpoint, Opened
 from interlingua.protocols.noted_headers import NotedHeaders
 from interlingua.protocols.plans import PlannedRequest
+from interlingua.protocols.templates import is_id
 from interlingua.protocols.wire import NO_CONTEXT, ArrivingMessage, Buffer, GrpcRequest, HttpRequest
 from interlingua.runtime.upstream.forward import ReceivedMessage
 from interlingua.runtime.upstream.forwarding import TRAVELS
@@ -86,12 +87,13 @@ class PlanCache:
         kind.used, template = True, None
         for each in kind.sizes.get(len(message), ()):
             if type(message) is bytes:
-                for start, _, segment in each.pieces:
+                for start, _, segment in each.segments:
                     if not message.startswith(segment, start):
                         break
                 else:
-                    template = each
-                    break
+                    if each.id is None or is_id(message, *each.id):
+                        template = each
+                        break
             elif each.fits(message):
                 template = each
                 break
@@ -239,4 +241,4 @@ class PlanCache:
         plan = ForwardPlan(
             processor, (account, access, limit.most, timed), place, model, self._serve, forward
         )
-        kind.template(message, forward.repeats, *stated_as).add(plan)
+        kind.template(message, forward.template, *stated_as).add(plan)

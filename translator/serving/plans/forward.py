@@ -19,7 +19,7 @@ from interlingua.schemas import Context, InferenceError, Operation
 from interlingua.translator.access.clients import Client
 from interlingua.translator.serving.access_log import EndpointLog, Size
 from interlingua.translator.serving.accounting import Account
-from interlingua.translator.serving.answer_headers import UPSTREAM_TIMING, server_timing, with_request_id
+from interlingua.translator.serving.answer_headers import UPSTREAM_TIMING, add_request_id, server_timing
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.routing.route import Route
 
@@ -28,16 +28,24 @@ _MOST_MISSED = 4
 
 
 class Forwarded(SentCall):
-    """A ``PlanExecution``: a request with ``context``, NO_CONTEXT if it needs none, sent by ``plan`` on
-    ``route``. ``request`` waits for the response; ``head`` is its head, ``client`` counts it too."""
+    """A ``PlanExecution``: a request with ``context``, NO_CONTEXT if it needs none, and its id
+    ``identity``, if any, sent by ``plan`` on ``route``. ``request`` waits for the response; ``head`` is its
+    head, ``client`` counts it too."""
 
-    __slots__ = ("_begun", "_task", "client", "context", "head", "plan", "request", "route")
+    __slots__ = ("_begun", "_task", "client", "context", "head", "identity", "plan", "request", "route")
 
     def __init__(
-        self, plan: ForwardPlan, request: PlannedRequest, head: Any, context: Context, route: Route | None
+        self,
+        plan: ForwardPlan,
+        request: PlannedRequest,
+        head: Any,
+        context: Context,
+        route: Route | None,
+        identity: bytes,
     ) -> None:
         # SentCall.__init__, inlined
         self.forward = plan.forward
+        self.model = plan.model
         self.began = time.monotonic_ns()
         self.taken = False
         self._future = self._outcome = None
@@ -46,6 +54,7 @@ class Forwarded(SentCall):
         self.head = head
         self.context = context
         self.route = route
+        self.identity = identity
         self.client: Client | None = None
         self._begun: tuple[Any, str] | None = None
 
@@ -138,7 +147,7 @@ class ForwardPlan:
     ) -> None:
         self._processor = processor
         self._account, self.access, self._most, self._timed = counted
-        self._size = forward.repeats.size
+        self._size = forward.template.size
         self.travels = frozenset(forward.upstream.forwarding.names)
         self._flow = 0, model
         self.context = Context(server_id=processor.service.id)
@@ -162,7 +171,9 @@ class ForwardPlan:
             return None
         if not account.admit(self._size):
             return None
-        sent, client = Forwarded(self, request, head, context, route), None
+        template = self.forward.template
+        identity = b"" if template.id is None else template.id_in(message)
+        sent, client = Forwarded(self, request, head, context, route, identity), None
         if context.identity is not None:
             client = self._processor.clients.client(context.identity)
             if client.admit():  # the pipeline refuses it
@@ -195,7 +206,7 @@ class ForwardPlan:
         if not forward.lead or message.size > self._most:
             return None
         try:
-            found = forward.read(GrpcAnswer(arriving))
+            found = forward.read(GrpcAnswer(arriving))  # which has no id
         except Exception:
             return None  # it is read again as a whole
         return found if type(found) is tuple else None
@@ -204,7 +215,10 @@ class ForwardPlan:
         """The caller's response, if the plan can use ``reply``, or as it has ``begun``; else None."""
         forward, received = self.forward, time.monotonic_ns()
         try:
-            found = forward.read(reply) if reply.plain else begun
+            if not reply.plain:
+                found = begun
+            else:
+                found = forward.read(reply, sent.identity) if sent.identity else forward.read(reply)
         except Exception:
             return None  # the pipeline raises it again
         if type(found) is not tuple:
@@ -249,7 +263,7 @@ class ForwardPlan:
             return response
         if self.access.log.every:
             self._record(sent, response, version, number, stages)
-        return with_request_id(response, context.headers) if REQUEST_ID in context.headers else response
+        return add_request_id(response, context.headers) if REQUEST_ID in context.headers else response
 
     def _record(
         self, sent: Forwarded, response: Any, version: str, number: int, stages: dict[str, int]

@@ -25,7 +25,7 @@ from interlingua.schemas import Context, Operation
 from interlingua.schemas.offload import OffloadRequired
 from interlingua.translator.serving.access_log import EndpointLog, Size
 from interlingua.translator.serving.accounting import Account
-from interlingua.translator.serving.answer_headers import server_timing, with_request_id
+from interlingua.translator.serving.answer_headers import add_request_id, server_timing, with_request_id
 from interlingua.translator.serving.in_flight import AnswerLimit, InFlightRequest
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.routing.route import Route
@@ -105,7 +105,7 @@ class LocalPlan:
         if self.timed:
             response.headers = (*response.headers, ("Server-Timing", server_timing(timings)))
         if REQUEST_ID in context.headers:
-            response = with_request_id(response, context.headers)
+            response = add_request_id(response, context.headers)
         waiting.respond(response)
         return DONE
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from interlingua.protocols.dialect import Repeats
-from interlingua.protocols.wire import ArrivingMessage, Buffer
+from interlingua.protocols.templates import MessageTemplate
+from interlingua.protocols.wire import Buffer
 from interlingua.translator.serving.plans.forward import ForwardPlan
 from interlingua.translator.serving.plans.local import LocalPlan
 
@@ -23,26 +23,28 @@ _EVERY = 256
 
 
 class Template:
-    """Messages that ``repeats`` describes; without it, all with the same head, which are decoded. They name
+    """Messages that fit ``recognized``; without it, all with the same head, which are decoded. They name
     ``model``, or none (``default``), and ``version``, in ``dialect``. ``plans`` are by the target of the
     request."""
 
-    __slots__ = ("decodes", "default", "dialect", "model", "pieces", "plans", "version")
+    __slots__ = ("decodes", "default", "dialect", "fits", "id", "model", "plans", "segments", "version")
 
     def __init__(
-        self, repeats: Repeats | None, model: str, default: bool, version: str, dialect: str
+        self,
+        recognized: MessageTemplate | None,
+        model: str,
+        default: bool,
+        version: str,
+        dialect: str,
     ) -> None:
-        self.pieces = () if repeats is None else repeats.pieces
-        self.decodes = repeats is None
+        self.decodes = recognized is None
+        message = recognized or MessageTemplate(0, ())
+        self.segments, self.id, self.fits = message.segments, message.id, message.fits
         self.model = model
         self.default = default
         self.version = version
         self.dialect = dialect
         self.plans: dict[Any, Any] = {}
-
-    def fits(self, message: Buffer | ArrivingMessage) -> bool:
-        """Whether ``message``, of the right size, has the bytes around the contents."""
-        return all(bytes(message[start:stop]) == segment for start, stop, segment in self.pieces)
 
     def add(self, plan: ForwardPlan | LocalPlan) -> None:
         """Use ``plan`` for its target."""
@@ -69,20 +71,20 @@ class HeadKind:
         self.missed = missed = self.missed + 1
         return missed > 1 and (not missed & (missed - 1) or not missed % _EVERY)
 
-    def template(self, message: Buffer, repeats: Repeats | None, *stated: Any) -> Template:
-        """The template of ``message``, which ``repeats`` describes; the rest is as in ``Template``."""
-        alike = [self.decoded] if repeats is None else self.sizes.get(len(message), ())
+    def template(self, message: Buffer, recognized: MessageTemplate | None, *stated: Any) -> Template:
+        """The template of ``message``, which ``recognized`` describes; the rest is as in ``Template``."""
+        alike = [self.decoded] if recognized is None else self.sizes.get(len(message), ())
         for found in alike:
             if found is not None and found.model == stated[0] and found.fits(message):
                 return found
-        made = Template(repeats, *stated)
-        if repeats is None:
+        made = Template(recognized, *stated)
+        if recognized is None:
             self.decoded = made
             return made
-        alike = self.sizes.pop(repeats.size, [])
+        alike = self.sizes.pop(recognized.size, [])
         if len(self.sizes) >= _MOST_SIZES:
             del self.sizes[next(iter(self.sizes))]
-        self.sizes[repeats.size] = [made, *alike[: _MOST_ALIKE - 1]]
+        self.sizes[recognized.size] = [made, *alike[: _MOST_ALIKE - 1]]
         return made
 
     def clear(self) -> None:
