@@ -48,13 +48,6 @@ class Splice(NamedTuple):
         return b"".join(parts)
 
 
-def place_in(message: Buffer, contents: Buffer) -> Place | None:
-    """Where ``contents``, a view of ``message``, are in it; None if they are not its memory, or empty."""
-    start = _address(contents) - _address(message)
-    stop = start + len(contents)
-    return (start, stop) if contents and start >= 0 and stop <= len(message) else None
-
-
 def find_splice(
     message: Buffer, slots: Sequence[Place], make: Callable[[bytes], bytes | None], ids: Sequence[Place] = ()
 ) -> Splice | None:
@@ -147,7 +140,3 @@ def _splice(made: bytes, at: Any, source: Any) -> Splice | None:
         pieces.append((made[end : run[0]], int(origin[0]), int(origin[-1]) + 1))
         end = int(run[-1]) + 1
     return Splice(tuple(pieces), made[end:])
-
-
-def _address(data: Buffer) -> int:
-    return np.frombuffer(data, np.uint8).ctypes.data if len(data) else 0

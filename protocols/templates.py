@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from interlingua.protocols.wire import ArrivingMessage, Buffer
+from interlingua.schemas import Datatype, InferRequest, SharedMemoryRef, Tensor
 
 Place = tuple[int, int]
 """Where a slot begins and ends in a message."""
@@ -21,7 +22,11 @@ Place = tuple[int, int]
 ID_BYTES: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-"
 """What an id in a slot consists of."""
 
-LONGEST_ID: Final = 64
+LONGEST: Final = 4096
+"""How many bytes of a message are kept at most."""
+
+_WITH_MEANING = frozenset({Datatype.BYTES, Datatype.BOOL})
+"""Datatypes whose contents a codec may check."""
 
 is_id: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
 """Whether bytes of a message, from one place to another, may be an id in a slot."""
@@ -68,3 +73,41 @@ def template_of(message: Buffer, slots: Sequence[Place], id_slot: Place | None) 
     gaps = zip(bounds[::2], bounds[1::2], strict=True)
     segments = tuple([(start, stop, bytes(message[start:stop])) for start, stop in gaps if start < stop])
     return MessageTemplate(len(message), segments, id_slot)
+
+
+def place_in(message: Buffer, contents: Buffer) -> Place | None:
+    """Where ``contents``, a view of ``message``, are in it; None if they are not its memory, or empty."""
+    start = _address(contents) - _address(message)
+    stop = start + len(contents)
+    return (start, stop) if contents and start >= 0 and stop <= len(message) else None
+
+
+def contents_in(message: Buffer, tensors: Sequence[Tensor], decodes: bool = True) -> list[Place] | None:
+    """Where ``message`` has the contents of each of ``tensors``; None unless it has those of all as they are
+    in memory, and little else, and none that a codec checks if it ``decodes`` them."""
+    slots: list[Place] = []
+    for tensor in tensors:
+        slot = None
+        unread = not decodes or tensor.datatype not in _WITH_MEANING
+        if unread and not isinstance(tensor.data, SharedMemoryRef):
+            slot = place_in(message, tensor.data)
+        if slot is None:
+            return None
+        slots.append(slot)
+    kept = len(message) - sum([stop - start for start, stop in slots])
+    return slots if slots and kept <= LONGEST else None
+
+
+def has_tensors_alone(request: InferRequest) -> bool:
+    """Whether ``request`` has, besides an id, only tensors in memory, and plain outputs."""
+    if request.parameters or request.sequence or request.priority or request.timeout_us:
+        return False
+    if any(isinstance(each.data, SharedMemoryRef) or each.parameters for each in request.inputs):
+        return False
+    return not any(
+        each.classification or each.placement is not None or each.parameters for each in request.outputs or ()
+    )
+
+
+def _address(data: Buffer) -> int:
+    return np.frombuffer(data, np.uint8).ctypes.data if len(data) else 0

@@ -37,7 +37,7 @@ def whole_of(sent: Any) -> bytes | None:
     transports."""
     if isinstance(sent, GrpcRequest | GrpcAnswer):
         return bytes(sent.whole)
-    if isinstance(sent, BrpcRequest):
+    if isinstance(sent, BrpcRequest | BrpcAnswer):
         return bytes(sent.message)
     if not isinstance(sent, HttpCall | HttpAnswer) or sent.rest is not None:
         return None
@@ -50,6 +50,8 @@ def shell_of(sent: Any) -> object:
         return sent.method, sent.metadata
     if isinstance(sent, GrpcAnswer):
         return sent.code, sent.details, sent.trailing
+    if isinstance(sent, BrpcAnswer):
+        return sent.code, sent.text, sent.headers
     if isinstance(sent, BrpcRequest):
         return sent.service, sent.method, sent.compression, sent.size, sent.headers
     if isinstance(sent, HttpCall):
@@ -66,8 +68,12 @@ def without_message(call: Any) -> Any:
     return replace(call, message=b"")
 
 
-def answer_with(answer: HttpAnswer | GrpcAnswer, message: bytes) -> HttpAnswer | GrpcAnswer:
+def answer_with(
+    answer: HttpAnswer | GrpcAnswer | BrpcAnswer, message: bytes
+) -> HttpAnswer | GrpcAnswer | BrpcAnswer:
     """A new answer like ``answer`` with another message."""
     if isinstance(answer, HttpAnswer):
         return HttpAnswer(answer.status, answer.headers, (message,))
-    return GrpcAnswer(message, 0, "", answer.trailing)
+    if isinstance(answer, GrpcAnswer):
+        return GrpcAnswer(message, 0, "", answer.trailing)
+    return BrpcAnswer(message, 0, "", answer.headers)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from interlingua.protocols.dialect import Action, Opened, Passthrough, UpstreamCall
-from interlingua.protocols.repeated import repeated_form
+from interlingua.protocols.templates import has_tensors_alone
 from interlingua.protocols.wire import Buffer
 from interlingua.runtime.upstream.forward import ReceivedMessage
 from interlingua.runtime.upstream.passing import UpstreamPassing
@@ -150,5 +150,4 @@ def decoded_tensors(opened: Opened[Any], known: KnownSignature) -> tuple[InferRe
     if opened.action.decode is None:
         return None
     request, form = opened.action.decode(opened, known.local)
-    bare = replace(request, id="") if request.id else request
-    return None if request.answers != "one" or repeated_form(bare) is None else (request, form)
+    return (request, form) if request.answers == "one" and has_tensors_alone(request) else None

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from interlingua.protocols.repeated import LONGEST
-from interlingua.protocols.splice import Splice, find_id, find_splice, place_in
-from interlingua.protocols.templates import MessageTemplate, template_of
+from interlingua.protocols.splice import Splice, find_id, find_splice
+from interlingua.protocols.templates import MessageTemplate, contents_in, place_in, template_of
 from interlingua.protocols.whole_message import shell_of, whole_of, without_message
 from interlingua.protocols.wire import Buffer, FramedCall, HttpCall
 from interlingua.runtime.models.statistics import batch_size
@@ -23,7 +22,7 @@ from interlingua.runtime.upstream.exchanges import (
 )
 from interlingua.runtime.upstream.forward import ReceivedMessage, UpstreamForward
 from interlingua.runtime.upstream.passing import UpstreamPassing
-from interlingua.runtime.upstream.replies import Replies, contents_in
+from interlingua.runtime.upstream.replies import Replies
 from interlingua.runtime.upstream.signature import KnownSignature
 from interlingua.schemas import Datatype
 
@@ -69,8 +68,9 @@ class UpstreamLearning:
             return None
         request, _ = decoded
         slots = contents_in(message, request.inputs, exchange.decodes)
-        if slots is None or len(message) - sum([stop - start for start, stop in slots]) > LONGEST:
-            return None  # the plan would keep it
+        if slots is None:
+            return None
+        slots.sort()
         id_slot = None
         if request.id:
 

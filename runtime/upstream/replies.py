@@ -9,22 +9,18 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from interlingua.protocols.noted_headers import NotedHeaders
-from interlingua.protocols.repeated import LONGEST
-from interlingua.protocols.splice import Splice, find_id, find_splice, place_in
-from interlingua.protocols.templates import MessageTemplate, Place, template_of
+from interlingua.protocols.splice import Splice, find_id, find_splice
+from interlingua.protocols.templates import MessageTemplate, contents_in, template_of
 from interlingua.protocols.whole_message import answer_with, message_of, reply_with, shell_of, whole_of
-from interlingua.protocols.wire import ArrivingMessage, Buffer, HttpReply
+from interlingua.protocols.wire import ArrivingMessage, HttpReply
 from interlingua.runtime.upstream.exchanges import Read, UpstreamExchange
 from interlingua.runtime.upstream.forward import UpstreamForward
 from interlingua.runtime.upstream.upstream import Upstream
-from interlingua.schemas import Context, Datatype, InferenceError, SharedMemoryRef, Tensor
+from interlingua.schemas import Context, InferenceError
 
 _MOST_SIZES = 32
 _MOST_ALIKE = 4
 """How many templates of one size."""
-
-_WITH_MEANING = frozenset({Datatype.BYTES, Datatype.BOOL})
-"""Datatypes whose contents a codec may check."""
 
 
 class _ReplyTemplate(NamedTuple):
@@ -142,8 +138,9 @@ class Replies:
             return
         outputs, repeated = decoded
         slots = contents_in(message, outputs)
-        if slots is None or len(message) - sum([stop - start for start, stop in slots]) > LONGEST:
+        if slots is None:
             return
+        slots.sort()
         echo, ids = None, []
         if identity:
             ids.append((len(message), len(message) + len(identity)))
@@ -183,18 +180,3 @@ class Replies:
         if len(self._sizes) >= _MOST_SIZES:
             del self._sizes[next(iter(self._sizes))]
         self._sizes[made.message.size] = [made, *alike[: _MOST_ALIKE - 1]]
-
-
-def contents_in(message: Buffer, tensors: tuple[Tensor, ...], decodes: bool = True) -> list[Place] | None:
-    """Where ``message`` has the contents of ``tensors``, in order; None unless it has those of all as they
-    are in memory, each once, and none that a codec checks if it ``decodes`` them."""
-    slots: list[Place] = []
-    for tensor in tensors:
-        slot = None
-        unread = not decodes or tensor.datatype not in _WITH_MEANING
-        if unread and not isinstance(tensor.data, SharedMemoryRef):
-            slot = place_in(message, tensor.data)
-        if slot is None:
-            return None
-        slots.append(slot)
-    return sorted(slots) or None

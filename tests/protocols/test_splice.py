@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlingua.protocols.splice import Splice, find_splice, place_in
-from interlingua.protocols.templates import template_of
+from interlingua.protocols.splice import Splice, find_splice
+from interlingua.protocols.templates import place_in, template_of
 
 MESSAGE = b"head" + b"abcdefgh" + b"between" + b"ijkl" + b"tail"
 PLACES = [(4, 12), (19, 23)]

@@ -89,16 +89,16 @@ async def test_answers_have_the_numbers_of_their_calls(
     read = TRTIS_MESSAGES["nvidia.inferenceserver.InferResponse"].FromString
 
     async def scenario(here: Daemon) -> list[Any]:
-        found = [await here.call(1)]
+        found = [await here.call(1, 1)]
         for error in (InferenceError(ErrorCode.MODEL_FAILED, "broken"), ValueError("a bug")):
             with monkeypatch.context() as patch:
                 patch.setattr(here.version, "_run", failing(error))
-                found.append(await here.call(2))
-            found.append(await here.call(3))
+                found.append(await here.call(2, 1))
+            found.append(await here.call(3, 1))
         with monkeypatch.context() as patch:
             patch.setattr("interlingua.protocols.trtis.codec_grpc.MAX_MESSAGE_BYTES", 3)
-            found += [await here.call(4), await here.call(5)]
-        return [*found, await here.call(body=b"\xff\xff"), await here.call(6)]
+            found += [await here.call(4, 1), await here.call(5, 1)]
+        return [*found, await here.call(body=b"\xff\xff"), await here.call(6, 1)]
 
     answers, _ = await compared(partial(daemon, "trtis"), scenario, monkeypatch)
     statuses = [read(each).request_status for each in answers if isinstance(each, bytes)]
@@ -191,7 +191,8 @@ def _plan(here: Daemon) -> Any:
     """That of the requests until now."""
     handler: Any = here.pipeline.handlers["grpc"]
     (kind,) = handler.plans._kinds.values()
-    return next(iter(kind.decoded.plans.values()))
+    (template,) = next(iter(kind.sizes.values()), [kind.decoded])
+    return next(iter(template.plans.values()))
 
 
 @pytest.mark.parametrize("dialect", INLINE)
@@ -199,9 +200,14 @@ async def test_a_plan_keeps_no_message(dialect: str) -> None:
     async with daemon(dialect) as here:
         _, body = message(dialect, 1.5, 2.5)
         plan, found = _plan(here), list[Any]()
+        (kind,) = here.pipeline.handlers["grpc"].plans._kinds.values()
+        by_codec = kind.decoded.plans[plan.target].reader
         waiting = SimpleNamespace(respond=found.append)
         for _ in range(2):
-            assert (plan.request.message, plan.opened.message) == (b"", None)
+            assert (by_codec.request.message, by_codec.known.message) == (b"", None)
+            assert plan.reader is by_codec or plan.reader.like.inputs == ()
             assert plan.execute(body, None, Context(), waiting, None) is not None
-            assert plan.execute(b"\xff\xff", None, Context(), waiting, None) is None
+            assert (
+                kind.decoded.plans[plan.target].execute(b"\xff\xff", None, Context(), waiting, None) is None
+            )
         assert len(found) == 2

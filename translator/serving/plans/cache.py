@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
 from typing import Any
 
 from interlingua.protocols.dialect import Binding, Endpoint, Opened
@@ -23,7 +25,8 @@ from interlingua.translator.serving.accounting import Account
 from interlingua.translator.serving.in_flight import AnswerLimit
 from interlingua.translator.serving.plans.filters import Filter, filters_of
 from interlingua.translator.serving.plans.forward import ForwardPlan
-from interlingua.translator.serving.plans.local import local_plan
+from interlingua.translator.serving.plans.local import LocalPlan
+from interlingua.translator.serving.plans.readers import CodecReader, local_readers
 from interlingua.translator.serving.plans.templates import HeadKind, HeadKinds, Template
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.routing.conditions import RouteKey
@@ -98,7 +101,8 @@ class PlanCache:
                 template = each
                 break
         else:
-            template = None if type(message) is ArrivingMessage else kind.decoded
+            if type(message) is not ArrivingMessage and not kind.learns():
+                template = kind.decoded
         if template is None:
             head.plan_key = None  # another kind may have its place by now
             return None
@@ -108,15 +112,16 @@ class PlanCache:
         if router.routes:
             route, drawn = self._drawn(self._form.headers(head), template)
             if drawn is None:
+                kind.learns()
                 return None
             model = drawn
         plan, found = template.plans.get(router.models.get(model)), None
-        if plan is not None and not (template.decodes and (not answerable or plan.passes_by())):
+        if plan is not None and not (plan.local and (not answerable or plan.passes_by())):
             context, passes = NO_CONTEXT, True
             if (
                 travels
                 or self._filters
-                or template.decodes
+                or plan.local
                 or request.has_context
                 or plan.access.log.every
                 or (plan.travels and not plan.travels.isdisjoint(self._form.headers(head)))
@@ -128,8 +133,10 @@ class PlanCache:
                         break
             if passes:
                 found = plan.execute(message, head, context, request, route)
-        if found is None and route is not None:
-            route.withdraw(self._form.headers(head))  # the pipeline draws again
+        if found is None:
+            kind.learns()
+            if route is not None:
+                route.withdraw(self._form.headers(head))  # the pipeline draws again
         return found
 
     def _begin_epoch(self) -> None:
@@ -174,8 +181,9 @@ class PlanCache:
         if kind is None:
             kind = HeadKind()
             self._kinds.put(key, kind)
-        if self._stopped or not kind.learns():
+        if self._stopped or not kind.due:
             return
+        kind.due = False
         noted = NotedHeaders(self._form.headers(request))
         try:
             self._learn(kind, request, endpoint, binding, opened, counted, noted)
@@ -221,16 +229,33 @@ class PlanCache:
         message = request.body if http else request.message
         bare = replace(request, **changes, **{field: b""})  # a plan keeps no message
 
-        def open_like(data: Buffer) -> Opened[Any]:
-            found: Opened[Any] = endpoint.open(replace(bare, **{field: data}))
+        def open_as(data: Buffer, context: Context) -> Opened[Any]:
+            found: Opened[Any] = endpoint.open(replace(bare, context=context, **{field: data}))
             return found
+
+        def open_like(data: Buffer) -> Opened[Any]:
+            return open_as(data, context)
 
         stated_as = stated, not opened.model, opened.version, binding.dialect
         if target.upstream is None:
-            like = replace(bare, **{field: message})
-            local = local_plan(processor, endpoint, like, (stated, model), target, counted)
-            if local is not None:
-                kind.template(message, None, *stated_as).add(local)
+            most = request.max_body_bytes if http and request.max_body_bytes is not None else inf
+            opened = open_as(message, context)
+            by_codec = partial(CodecReader, endpoint, replace(bare), field)
+            place = opened.model, opened.version
+            for reader in local_readers(message, opened, target, open_as, by_codec):
+                made = LocalPlan(
+                    processor,
+                    endpoint,
+                    *counted,
+                    reader,
+                    place,
+                    opened.action.numbered,
+                    stated,
+                    model,
+                    target,
+                    most,
+                )
+                kind.template(message, reader.template, *stated_as).add(made)
             return
         received = ReceivedMessage(message, open_like, stated, opened.version, context)
         forward = target.forward(received)

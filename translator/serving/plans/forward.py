@@ -119,6 +119,8 @@ class ForwardPlan:
     reaches, with the headers that ``travels`` names. ``serve`` is the pipeline's. ``most`` is the longest
     response; one that is ``timed`` has ``Server-Timing``."""
 
+    local = False
+
     __slots__ = (
         "_account",
         "_flow",

@@ -11,15 +11,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import Any, ClassVar
 
-from interlingua.protocols.dialect import BrpcEndpoint, GrpcEndpoint, HttpEndpoint, Opened
+from interlingua.protocols.dialect import BrpcEndpoint, GrpcEndpoint, HttpEndpoint
 from interlingua.protocols.plans import DONE, PlannedRequest
-from interlingua.protocols.wire import REQUEST_ID, Buffer, GrpcRequest, HttpRequest
-from interlingua.runtime.shared_memory import is_used
+from interlingua.protocols.wire import REQUEST_ID, ArrivingMessage, Buffer, Headers
 from interlingua.runtime.target import Target
 from interlingua.schemas import Context, Operation
 from interlingua.schemas.offload import OffloadRequired
@@ -27,6 +25,7 @@ from interlingua.translator.serving.access_log import EndpointLog, Size
 from interlingua.translator.serving.accounting import Account
 from interlingua.translator.serving.answer_headers import add_request_id, server_timing, with_request_id
 from interlingua.translator.serving.in_flight import AnswerLimit, InFlightRequest
+from interlingua.translator.serving.plans.readers import LocalReader
 from interlingua.translator.serving.processor import RequestProcessor
 from interlingua.translator.serving.routing.route import Route
 
@@ -36,10 +35,9 @@ _MOST_SKIPPED = 1024
 
 @dataclass(slots=True, eq=False)
 class LocalPlan:
-    """The plan of requests of up to ``most`` bytes that are like ``request``, opened as ``opened``, for
-    ``target``, the ``model``. While one is answered, ``request`` has its ``body`` and ``headers``, names of
-    attributes; those that ``reopen`` are opened one by one. They are for the model ``stated``. The rest is
-    what their handler has."""
+    """The plan of requests of up to ``most`` bytes that ``reader`` reads, for ``target``, the ``model``. They
+    name ``opened``, a model and a version; the model is ``stated`` if they name none. ``numbered`` is that of
+    their action. The rest is what their handler has."""
 
     processor: RequestProcessor
     endpoint: HttpEndpoint | GrpcEndpoint | BrpcEndpoint
@@ -47,15 +45,14 @@ class LocalPlan:
     access: EndpointLog
     limit: AnswerLimit
     timed: bool
-    body: str
-    headers: str
-    request: Any
-    opened: Opened[Any]
+    reader: LocalReader
+    opened: tuple[str, str]
+    numbered: Callable[[Headers, Context], Headers] | None
     stated: str
     model: str
     target: Target
     most: float
-    reopen: bool
+    local: ClassVar[bool] = True
     travels: ClassVar[frozenset[str]] = frozenset()
     _skip: int = 0
     _patience: int = 1
@@ -68,11 +65,16 @@ class LocalPlan:
         return True
 
     def execute(
-        self, message: Buffer, head: Any, context: Context, waiting: PlannedRequest, route: Route | None
+        self,
+        message: Buffer | ArrivingMessage,
+        head: Any,
+        context: Context,
+        waiting: PlannedRequest,
+        route: Route | None,
     ) -> Any:
         """Answer ``message`` of ``waiting``; see ``protocols.plans``."""
         account, size, processor, client = self.account, len(message), self.processor, None
-        if size > self.most or not account.admit(size):
+        if isinstance(message, ArrivingMessage) or size > self.most or not account.admit(size):
             return None
         if context.identity is not None:
             client = processor.clients.client(context.identity)
@@ -98,8 +100,8 @@ class LocalPlan:
         if client is not None:
             client.end()
             processor.clients.count(client.name, None)
-        if (numbered := self.opened.action.numbered) is not None:
-            response.headers = numbered(response.headers, context)
+        if self.numbered is not None:
+            response.headers = self.numbered(response.headers, context)
         if self.access.log.every:
             self._record(head, context, response, size)
         if self.timed:
@@ -119,39 +121,22 @@ class LocalPlan:
         """The model would wait: leave as many of the next requests unread as the plan has done before."""
         self._skip, self._patience = self._patience, min(2 * self._patience, _MOST_SKIPPED)
 
-    def _opened(self, message: Buffer, context: Context) -> Opened[Any] | None:
-        """``message`` opened, of which ``request`` is a part until it is decoded; None if it is for another
-        model, or not an inference. Raises as endpoints."""
-        request, known = self.request, self.opened
-        setattr(request, self.body, message)
-        if self.headers:
-            setattr(request, self.headers, context.headers)
-        request.context = context
-        if not self.reopen:
-            return known
-        found = self.endpoint.open(request)
-        same = found.action is known.action and found.model == known.model and found.version == known.version
-        return found if same else None
-
     def _response(self, message: Buffer, context: Context) -> Any:
         """The response to ``message``; what goes on with it if the model has run and that failed; None if the
         pipeline is to serve it."""
-        opened, encode = self.opened, self.opened.action.encode
         try:
-            found = self._opened(message, context)
-            if found is None or opened.action.decode is None:
-                return None
-            request, form = opened.action.decode(found, self.target.version(opened.version).signature)
-            if request.sequence is not None or is_used(request):
-                return self._passed_by()
+            found = self.reader.read(message, context)
         except Exception:
             return None  # the pipeline raises it again
-        finally:
-            setattr(self.request, self.body, b"")
+        if found is None:
+            return None
+        request, encode = found
+        if request is None:
+            return self._passed_by()
         request.model, request.context = self.stated, context
         context.ended["decode"] = decoded = time.monotonic_ns()
         context.timings["decode"] = decoded - context.began
-        unfinished, answered = partial(UnfinishedRun, self, found, context, len(message)), 0
+        unfinished, answered = partial(UnfinishedRun, self, context, len(message)), 0
         try:
             response = self.target.infer_now(request)
             if response is None:
@@ -161,10 +146,10 @@ class LocalPlan:
             context.request_number = next(self.processor.service.numbers)
             answered = time.monotonic_ns()
             response.model, context.version = request.model, response.version
-            encoded: Any = encode(form, response)
+            encoded: Any = encode(response)
         except OffloadRequired as required:
             limits = self.processor.limits
-            return unfinished(partial(required.offloader.run, limits, encode, form, response), answered)
+            return unfinished(partial(required.offloader.run, limits, encode, response), answered)
         except Exception as error:
             return unfinished(partial(_given, error))
         if encoded.size > self.limit.most:
@@ -182,12 +167,12 @@ class LocalPlan:
             context,
             access.outcome(response, None, Operation.INFER),
             Size(received, response.size),
-            (Operation.INFER, self.opened.model, self.opened.version),
+            (Operation.INFER, *self.opened),
         )
 
 
 class UnfinishedRun:
-    """A ``PlanExecution`` of ``plan``: a request, read as ``opened``, whose model has run. ``finish`` returns
+    """A ``PlanExecution`` of ``plan``: a request whose model has run. ``finish`` returns
     its response, which may be too large, or raises; the model had ``answered`` at that
     ``time.monotonic_ns()``."""
 
@@ -196,14 +181,12 @@ class UnfinishedRun:
     def __init__(
         self,
         plan: LocalPlan,
-        opened: Opened[Any],
         context: Context,
         received: int,
         finish: Callable[[], Awaitable[Any]],
         answered: int = 0,
     ) -> None:
         self._plan = plan
-        self._opened = opened
         self._began = context.began
         self._received = received
         self._finish = finish
@@ -224,8 +207,8 @@ class UnfinishedRun:
                 failed = False
                 if found.size > plan.limit.most:
                     raise in_flight.too_large(found, found.size, plan.limit)
-                if plan.opened.action.numbered is not None:
-                    found.headers = plan.opened.action.numbered(found.headers, request.context)
+                if plan.numbered is not None:
+                    found.headers = plan.numbered(found.headers, request.context)
         finally:
             plan.processor.service.trends.count(time.monotonic_ns() - self._began, failed)
         answer = in_flight.answer
@@ -242,7 +225,8 @@ class UnfinishedRun:
         in_flight = InFlightRequest(
             plan.processor.service, plan.account, plan.endpoint, request, self._received, plan.access
         )
-        in_flight.opened, in_flight.began, in_flight.number = self._opened, self._began, self._number
+        in_flight.opened = plan.endpoint.open(request)
+        in_flight.began, in_flight.number = self._began, self._number
         return in_flight
 
     def leave(self) -> None:
@@ -262,36 +246,3 @@ async def _given(outcome: Any) -> Any:
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
-
-
-def local_plan(
-    processor: RequestProcessor,
-    endpoint: HttpEndpoint | GrpcEndpoint | BrpcEndpoint,
-    request: Any,
-    names: tuple[str, str],
-    target: Target,
-    counted: tuple[Account, EndpointLog, AnswerLimit, bool],
-) -> LocalPlan | None:
-    """The plan of requests like ``request``, which is kept, for ``target``; None if that does not answer at
-    once. ``names`` are the one that they state, and that of the model. Raises as the codec and the model."""
-    reopen = not (isinstance(endpoint, HttpEndpoint) and endpoint.repeatable)
-    if isinstance(endpoint, HttpEndpoint | GrpcEndpoint | BrpcEndpoint) and reopen and not endpoint.inline:
-        return None
-    opened: Opened[Any] = endpoint.open(request)
-    if opened.action.decode is None or opened.action.operation is not Operation.INFER:
-        return None
-    decoded, _ = opened.action.decode(opened, target.version(opened.version).signature)
-    if not target.infers_at_once(decoded):
-        return None
-    body, headers, most = "message", "", inf
-    if isinstance(request, HttpRequest):
-        body, headers = "body", "headers"
-        most = inf if request.max_body_bytes is None else request.max_body_bytes
-    elif isinstance(request, GrpcRequest):
-        headers = "metadata"
-    if reopen:  # nothing of the message is kept
-        opened = replace(opened, message=None, argument=None)
-    setattr(request, body, b"")
-    account, access, limit, timed = counted
-    kept = request, opened, *names, target, most, reopen
-    return LocalPlan(processor, endpoint, account, access, limit, timed, body, headers, *kept)

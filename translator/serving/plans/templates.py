@@ -27,7 +27,7 @@ class Template:
     ``model``, or none (``default``), and ``version``, in ``dialect``. ``plans`` are by the target of the
     request."""
 
-    __slots__ = ("decodes", "default", "dialect", "fits", "id", "model", "plans", "segments", "version")
+    __slots__ = ("default", "dialect", "fits", "id", "model", "plans", "segments", "version")
 
     def __init__(
         self,
@@ -37,7 +37,6 @@ class Template:
         version: str,
         dialect: str,
     ) -> None:
-        self.decodes = recognized is None
         message = recognized or MessageTemplate(0, ())
         self.segments, self.id, self.fits = message.segments, message.id, message.fits
         self.model = model
@@ -55,12 +54,14 @@ class Template:
 
 class HeadKind:
     """The requests with one head, as far as codecs read it: their templates by size, and the one of all that
-    are ``decoded``. ``missed`` counts those that had no plan, ``used`` is for the eviction."""
+    are ``decoded``. ``missed`` counts those that had no plan; the next response is ``due`` to learn from.
+    ``used`` is for the eviction."""
 
-    __slots__ = ("decoded", "missed", "sizes", "used")
+    __slots__ = ("decoded", "due", "missed", "sizes", "used")
 
     def __init__(self) -> None:
-        self.missed = 0
+        self.missed = 1
+        self.due = False
         self.used = False
         self.sizes: dict[int, list[Template]] = {}
         self.decoded: Template | None = None
@@ -69,7 +70,10 @@ class HeadKind:
         """Count a request without a plan. Whether one is learned from it: never from the first, and
         seldom if that brings none."""
         self.missed = missed = self.missed + 1
-        return missed > 1 and (not missed & (missed - 1) or not missed % _EVERY)
+        if missed & (missed - 1) and missed % _EVERY:
+            return False
+        self.due = True
+        return True
 
     def template(self, message: Buffer, recognized: MessageTemplate | None, *stated: Any) -> Template:
         """The template of ``message``, which ``recognized`` describes; the rest is as in ``Template``."""
