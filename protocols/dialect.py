@@ -193,11 +193,10 @@ class HttpEndpoint:
     ``fail(request, opened, error)`` writes an error in the dialect's form; ``opened`` is None if the message
     could not be opened. Answers of a ``timed`` endpoint have the durations of stages in ``Server-Timing``. A
     ``page`` is for browsers: an endpoint of another dialect for the same method and path answers clients that
-    do not accept HTML. With a ``prefix``, ``open`` needs nothing of the body. With ``repeatable``
-    neither, and ``decode`` reads all requests of equal headers with one ``Opened``, which it does not change.
-    With ``inline``, ``open`` changes nothing, and is cheap enough to be repeated. With ``any_case`` the
-    literals of ``path``, in lower case, match in any case. A caller who may request none of the
-    ``operations`` is refused before the body is read; there are none if ``fail`` needs the message.
+    do not accept HTML. With a ``prefix``, ``open`` needs nothing of the body; it changes nothing, and may be
+    repeated. With ``any_case`` the literals of ``path``, in lower case, match in any case. A caller who may
+    request none of the ``operations`` is refused before the body is read; there are none if ``fail`` needs
+    the message.
     """
 
     method: str
@@ -207,8 +206,6 @@ class HttpEndpoint:
     timed: bool = False
     page: bool = False
     prefix: Prefix | None = None
-    repeatable: bool = False
-    inline: bool = False
     any_case: bool = False
     operations: tuple[Operation, ...] = ()
 
@@ -228,7 +225,6 @@ class GrpcEndpoint:
     fail: Callable[[GrpcRequest, Opened[GrpcAnswer] | None, InferenceError], GrpcAnswer]
     streaming: bool = False
     pinned: bool = False
-    inline: bool = False
     operations: tuple[Operation, ...] = ()
 
 
@@ -241,7 +237,6 @@ class BrpcEndpoint:
     method: str
     open: Callable[[BrpcRequest], Opened[BrpcAnswer]]
     fail: Callable[[BrpcRequest, Opened[BrpcAnswer] | None, InferenceError], BrpcAnswer]
-    inline: bool = False
     operations: tuple[Operation, ...] = ()
 
 

@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+from interlingua.protocols.templates import place_in
 from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
     Buffer,
+    FramedAnswer,
+    FramedCall,
     GrpcAnswer,
     GrpcRequest,
     HttpAnswer,
@@ -59,6 +62,14 @@ def shell_of(sent: Any) -> object:
     return (sent.status, sent.headers) if isinstance(sent, HttpAnswer) else None
 
 
+def is_whole(sent: Any, message: Buffer) -> bool:
+    """Whether the message of a call or an answer is ``message``, uncopied."""
+    parts = (*getattr(sent, "parts", ()),)
+    if not isinstance(sent, HttpCall | HttpAnswer | FramedCall | FramedAnswer):
+        parts = (sent.message, *parts)
+    return len(parts) == 1 and len(parts[0]) == len(message) and place_in(message, parts[0]) is not None
+
+
 def without_message(call: Any) -> Any:
     """A copy of ``call`` that keeps no message alive."""
     if isinstance(call, HttpCall):
@@ -69,7 +80,7 @@ def without_message(call: Any) -> Any:
 
 
 def answer_with(
-    answer: HttpAnswer | GrpcAnswer | BrpcAnswer, message: bytes
+    answer: HttpAnswer | GrpcAnswer | BrpcAnswer, message: Buffer
 ) -> HttpAnswer | GrpcAnswer | BrpcAnswer:
     """A new answer like ``answer`` with another message."""
     if isinstance(answer, HttpAnswer):

@@ -216,9 +216,10 @@ class GrpcRequest:
 class ArrivingMessage:
     """A gRPC message of ``size`` bytes of which only those of ``begin`` are kept: the rest passes on as it
     arrives. Its length is the size; a slice that ends after ``begin`` is shorter than its bounds say.
-    ``deadline`` is that of the caller, a ``time.monotonic``."""
+    ``deadline`` is that of the caller, a ``time.monotonic``. ``example`` returns a message like it, once it
+    is recognized."""
 
-    __slots__ = ("begin", "deadline", "size")
+    __slots__ = ("begin", "deadline", "example", "size")
 
     rest = None
     """See ``HttpRequest``: nothing is left to be received."""
@@ -227,6 +228,7 @@ class ArrivingMessage:
         self.begin = begin
         self.size = size
         self.deadline = deadline
+        self.example: Callable[[], Buffer] = self.__bytes__
 
     def __len__(self) -> int:
         return self.size

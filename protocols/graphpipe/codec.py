@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from interlingua.protocols.graphpipe import reader, writer
 from interlingua.protocols.graphpipe.capability import OVER_HTTP
-from interlingua.protocols.graphpipe.known_messages import KnownMessages
-from interlingua.protocols.repeated import MOST, Described, repeated_form
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas import (
     Datatype,
@@ -45,8 +42,6 @@ OutputNames = tuple[str, ...] | None
 WRITTEN_TYPES = {**TYPES, **{narrow: TYPES[wide] for narrow, wide in OVER_HTTP.widened.items()}}
 """The ``Type`` on the wire of every datatype that the dialect carries."""
 
-_REQUESTS: KnownMessages[tuple[tuple[RequestedOutput, ...] | None, OutputNames]] = KnownMessages()
-_ANSWERS: KnownMessages[None] = KnownMessages()
 _CODES = {code.value: code for code in ErrorCode}
 _ADVICE = "declare the model's signature, with every output that the server has, in its order"
 
@@ -95,10 +90,6 @@ def decode_request(
     view, table = message.view, message.table
     if table is None:
         raise malformed("a MetadataRequest has no tensors to infer from")
-    known = _REQUESTS.find(view, signature)
-    if known is not None:
-        tensor, (outputs, form) = known
-        return InferRequest(model, (tensor,), outputs, version), form
     try:
         config_slot, names_slot, tensors_slot, outputs_slot = reader.slots(view, table, 4)
         positions = reader.offsets(view, table, tensors_slot)
@@ -116,8 +107,6 @@ def decode_request(
         request.outputs = tuple([RequestedOutput(name) for name in dict.fromkeys(form)])
     if config:
         request.parameters = {CONFIG: _config(config)}
-    else:
-        _REQUESTS.remember(view, request.inputs, signature, (request.outputs, form))
     return request, form
 
 
@@ -128,10 +117,6 @@ def encode_request(request: InferRequest, *, prefixed: bool = False) -> list[Buf
     It has no sequence: no model of this dialect keeps one. Raises UNREPRESENTABLE for a datatype, a
     classification, or a parameter ``config`` that is neither text nor bytes; TOO_LARGE.
     """
-    form = repeated_form(request)
-    if form is not None and all(datatype is not Datatype.BYTES for _, datatype, *_ in form[0]):
-        inputs, names, contents = form
-        return writer.interleaved(_request_leads(prefixed, inputs, names), contents)
     config = request.parameters.get(CONFIG, "")
     if isinstance(config, str):
         config = writer.utf8(config, f"parameter '{CONFIG}'")
@@ -149,20 +134,6 @@ def encode_request(request: InferRequest, *, prefixed: bool = False) -> list[Buf
         forms,
         payloads,
         prefixed=prefixed,
-    )
-
-
-@lru_cache(MOST)
-def _request_leads(
-    prefixed: bool, inputs: tuple[Described, ...], outputs: tuple[str, ...] | None
-) -> tuple[bytes, ...]:
-    """What precedes the data of each of ``inputs``, which are numbers."""
-    return writer.request_leads(
-        prefixed,
-        b"",
-        tuple([writer.utf8(name, "the name of an input") for name, *_ in inputs]),
-        tuple([writer.utf8(name, "the name of an output") for name in outputs or ()]),
-        tuple([(_type_of(name, datatype), shape, size, size) for name, datatype, shape, size in inputs]),
     )
 
 
@@ -197,9 +168,6 @@ def decode_response(body: Buffer, requested: OutputNames, signature: Signature |
     shapes of the tensors contradict the signature, because then their names are unknown.
     """
     view = reader.view_of(body)
-    known = None if signature is None else _ANSWERS.find(view, signature, requested)
-    if known is not None:
-        return known[:1]
     try:
         table = reader.root(view)
         tensors_slot, errors_slot = reader.slots(view, table, 2)
@@ -224,10 +192,8 @@ def decode_response(body: Buffer, requested: OutputNames, signature: Signature |
         )
     except reader.OUTSIDE as error:
         raise reader.outside(view) from error
-    if signature is not None:
-        if not says_nothing(signature):
-            _check_places(outputs, specs)
-        _ANSWERS.remember(view, outputs, signature, None, requested)
+    if signature is not None and not says_nothing(signature):
+        _check_places(outputs, specs)
     return outputs
 
 

@@ -162,7 +162,7 @@ HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
         endpoint
         for path in ("/graphpipe/{model}", "/graphpipe/{model}/{version}")
         for endpoint in (
-            HttpEndpoint("POST", path, _open_message, fail, inline=True, operations=_OF_MESSAGES),
+            HttpEndpoint("POST", path, _open_message, fail, operations=_OF_MESSAGES),
             HttpEndpoint("GET", path, _open_get, fail, operations=_OF_GET),
         )
     ),

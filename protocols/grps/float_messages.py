@@ -14,9 +14,12 @@ import numpy as np
 
 from interlingua.protocols.grps.message import DTYPES, OK, GenericTensor, GrpsMessage, Kind, Status
 from interlingua.protocols.protobuf_wire import LENGTH_DELIMITED, interleaved, varint
-from interlingua.protocols.repeated import LONGEST, MOST
 from interlingua.protocols.wire import Buffer
 from interlingua.schemas.grps import MESSAGES
+
+_MOST = 256
+_LONGEST = 4096
+"""How many forms are kept, and the length of the longest one."""
 
 _TENSOR_LENGTH = 8
 """What a tensor adds to the length of a message without data, besides name and shape."""
@@ -80,7 +83,7 @@ def remember(message: GrpsMessage, view: memoryview) -> None:
         view[start - len(lead) : start] != lead for start, lead, _ in places
     ):
         return
-    if len(_KNOWN) >= MOST:
+    if len(_KNOWN) >= _MOST:
         del _KNOWN[next(iter(_KNOWN))]
     _KNOWN[len(view)] = known
 
@@ -111,10 +114,10 @@ def _described(message: GrpsMessage) -> tuple[_Described, ...] | None:
             return None
         described.append((tensor.name, tensor.dtype, tensor.shape, nbytes))
         length += _TENSOR_LENGTH + len(tensor.name) + len(tensor.shape)
-    return tuple(described) if described and length <= LONGEST else None
+    return tuple(described) if described and length <= _LONGEST else None
 
 
-@lru_cache(MOST)
+@lru_cache(_MOST)
 def _leads(model: str, ok: bool, tensors: Sequence[_Described]) -> tuple[bytes, ...]:
     """What precedes the data of each of ``tensors``."""
     heads: list[bytes] = []

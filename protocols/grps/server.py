@@ -56,12 +56,10 @@ def http_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[HttpEndpoin
 def _endpoints(
     flavor: Flavor, path: str, methods: tuple[str, ...], open_request: Open, fail: Any, operation: Operation
 ) -> tuple[HttpEndpoint, ...]:
-    inline = operation is Operation.INFER
     methods = (*methods, "HEAD") if "GET" in methods else methods
     places = [("*", path), ("*", f"{path}/")] if flavor.any_method else [(each, path) for each in methods]
     return tuple(
-        HttpEndpoint(method, each, open_request, fail, inline=inline, operations=(operation,))
-        for method, each in places
+        HttpEndpoint(method, each, open_request, fail, operations=(operation,)) for method, each in places
     )
 
 

@@ -46,7 +46,6 @@ BRPC_NAMES = (BRPC_SERVICE, BRPC_SERVICE.rpartition(".")[2])
 """bRPC takes the name of a service without its package too."""
 
 _BY_HTTP = "PredictByHttp"
-_INFERENCE = frozenset({PREDICT, _BY_HTTP})
 """Of the methods over HTTP."""
 
 _GRPC_INVALID_ARGUMENT, _GRPC_INTERNAL = 3, 13
@@ -120,7 +119,6 @@ def _over_grpc(
             opener(open_call),
             fail,
             streaming=method == STREAMING,
-            inline=method == PREDICT,
             operations=(operation,),
         )
         for method, (operation, open_call) in offered.items()
@@ -144,7 +142,6 @@ def brpc_endpoints(flavor: Flavor, options: PredictOptions) -> tuple[BrpcEndpoin
             method,
             opener(open_call),
             fail,
-            inline=method == PREDICT,
             operations=(operation,),
         )
         for method, (operation, open_call) in _without_stream(flavor, options).items()
@@ -185,7 +182,6 @@ def stub_endpoints(
             f"/{service}/{method}",
             open_request,
             failing,
-            inline=method in _INFERENCE,
             operations=(operation,),
         )
         for service in BRPC_NAMES

@@ -39,11 +39,10 @@ from interlingua.protocols.oip.grpc_messages import (
     unwritable,
     write_parameters,
 )
-from interlingua.protocols.oip.known_messages import KnownAnswers, answer_pieces, request_pieces
 from interlingua.protocols.oip.long_messages import LONG_BYTES, shortened
 from interlingua.protocols.oip.typed_contents import read_contents
 from interlingua.protocols.protobuf_message import parse, split_off, unparsable
-from interlingua.protocols.protobuf_wire import in_parts, interleaved, join_parts, leads, split
+from interlingua.protocols.protobuf_wire import join_parts, split
 from interlingua.protocols.wire import NO_CONTEXT, NO_PARAMS, Buffer, GrpcAnswer, GrpcRequest
 from interlingua.schemas import (
     Datatype,
@@ -70,9 +69,6 @@ RAW_INPUT: int = REQUEST.RAW_INPUT_CONTENTS_FIELD_NUMBER
 RAW_OUTPUT: int = RESPONSE.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
 
 Raws = list[memoryview]
-
-_NO_PLACEMENTS: Mapping[str, SharedMemoryRef] = {}
-_KNOWN_ANSWERS = KnownAnswers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +114,6 @@ def decode_infer(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[Infe
 
 def encode_infer(form: OipGrpcReplyForm, response: InferResponse) -> GrpcAnswer:
     """The answer, every output in raw contents. Raises UNREPRESENTABLE, TOO_LARGE."""
-    pieces = None if form.id or form.classes else answer_pieces(response)
-    if pieces is not None:
-        message, parts = in_parts(pieces)
-        return GrpcAnswer(message, parts=parts)
     outputs = tuple(map(encode_base64, with_classes(response, form.classes)))
     try:
         head = RESPONSE(model_name=response.model, model_version=response.version, id=form.id)
@@ -154,9 +146,6 @@ def encode_call(
 
     Raises UNREPRESENTABLE naming the parameter, TOO_LARGE.
     """
-    pieces = request_pieces(request)
-    if pieces is not None:
-        return _call(pieces), _NO_PLACEMENTS
     contents: list[Buffer] = []
     placements: dict[str, SharedMemoryRef] = {}
     try:
@@ -181,32 +170,20 @@ def encode_call(
         rest = head.SerializeToString()
     except ValueError as error:
         raise unwritable(error) from error
-    return _call(interleaved(leads(rest, RAW_INPUT, map(len, contents)), contents)), placements
-
-
-def _call(pieces: list[Buffer]) -> GrpcRequest:
-    """The call with a message of ``pieces``."""
-    message, parts = in_parts(pieces)
-    return GrpcRequest(METHOD, message, NO_PARAMS, NO_CONTEXT, parts)
+    message, parts = join_parts(rest, RAW_INPUT, contents)
+    return GrpcRequest(METHOD, message, NO_PARAMS, NO_CONTEXT, parts), placements
 
 
 @reader
 def decode_reply(placements: Mapping[str, SharedMemoryRef], message: Buffer) -> InferResponse:
     """An upstream's answer: raw contents, typed ones, or raw ones with empty typed ones."""
-    if not placements and (repeated := _KNOWN_ANSWERS.repeated(message)) is not None:
-        return repeated
     try:
         rest, raws = split(message, RAW_OUTPUT)
     except DecodeError as error:
         raise unparsable(RESPONSE, error) from error
     if len(rest) > LONG_BYTES:
         rest, raws = shortened("Response", rest, raws)
-    key = bytes(rest) if raws and not placements else b""
-    if key and (known := _KNOWN_ANSWERS.response(message, key, raws)) is not None:
-        return known
     head = parse(RESPONSE, rest)
-    if key:
-        _KNOWN_ANSWERS.remember(key, head)
     return InferResponse(
         model=head.model_name,
         outputs=tuple(_outputs(head.outputs, raws, placements)),

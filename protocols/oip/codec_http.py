@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from interlingua.protocols.content_coding import accepted_coding, deflate, plain_body
@@ -20,7 +19,6 @@ from interlingua.protocols.oip.classes import NO_CLASSES, RequestedClasses, requ
 from interlingua.protocols.oip.codec import (
     EMPTY_FINAL_RESPONSE,
     SCALARS,
-    RequestFields,
     check_id,
     distinct_outputs,
     join_parameters,
@@ -42,8 +40,6 @@ from interlingua.protocols.oip.http_tensors import (
     write_tensor,
 )
 from interlingua.protocols.oip.json_members import mapping, members, name_of, text
-from interlingua.protocols.oip.known_headers import LONGEST, KnownHeaders
-from interlingua.protocols.repeated import Described, repeated_form
 from interlingua.protocols.wire import Buffer, Headers, HttpRequest
 from interlingua.schemas import (
     Context,
@@ -69,13 +65,8 @@ Body = tuple[Headers, list[Buffer]]
 ReaderOf = Callable[[Mapping[str, Any], Signature], FromJson]
 """Gives the reader of a request's inputs, from its JSON and the signature of its model."""
 
-_USUAL_RANK = 8
-"""Answers with outputs of more dimensions are not cached: this bounds the memory of an entry."""
-
 _LONG_BYTES = 1 << 17
 """An answer of more bytes takes more than about 2 ms to compress."""
-
-_KNOWN, _KNOWN_ANSWERS = KnownHeaders(), KnownHeaders()
 
 _LAZY = frozenset({"data"})
 _NOTHING: Mapping[str, Any] = {}
@@ -98,8 +89,7 @@ class OipHttpReplyForm:
     coding: str = ""
 
 
-_Read = tuple[InferRequest, tuple[RequestFields, tuple[RequestedOutput, ...] | None, OipHttpReplyForm]]
-"""A request, with the parts that a repeated one has too."""
+_Read = tuple[InferRequest, OipHttpReplyForm]
 
 
 def decode_request(
@@ -118,24 +108,13 @@ def decode_request(
         tensor = raw_tensor(model, body, signature)
         request = InferRequest(model, (tensor,), version=version, context=message.context)
         return request, OipHttpReplyForm(all_binary=True, coding=coding)
-    key = None
-    if length is not None and length <= LONGEST:
-        key = bytes(body[:length]), coding
-        known = _KNOWN.find(key, len(body) - length)
-        if known is not None:
-            inputs = known.cut(body, length)
-            fields, outputs, form = known.rest
-            _check_json_outputs(outputs, form, signature)
-            return fields.request(model, version, inputs, outputs, context=message.context), form
     text_length = len(body) if length is None else length
     if text_length > LONG_BYTES and is_long(memoryview(body)[:text_length]):
         read = offload.call(_read_long, body, length, model, version, signature, coding, reader_of)
     else:
         read = _read(body, length, model, version, signature, coding, reader_of)
-    request, (fields, outputs, form) = read
+    request, form = read
     request.context = message.context
-    if key is not None and length is not None and not form.classes:
-        _KNOWN.remember(key, len(body) - length, request, (fields, outputs, form))
     return request, form
 
 
@@ -166,7 +145,7 @@ def _read(
     _check_json_outputs(outputs, form, signature)
     request = fields.request(model, version, inputs, outputs, identity, context=Context())
     request.wire_form = nested or None
-    return request, (fields, outputs, form)
+    return request, form
 
 
 def encode_request(request: InferRequest, *, binary: bool) -> Body:
@@ -175,11 +154,6 @@ def encode_request(request: InferRequest, *, binary: bool) -> Body:
     An empty tuple of outputs has no form here and is written as None, which means all. Raises
     UNREPRESENTABLE naming tensor or parameter.
     """
-    form = repeated_form(request) if binary and request.inputs else None
-    if form is not None:
-        inputs, names, contents = form
-        headers, header = _request_header(inputs, names)
-        return headers, [header, *contents]
     document: dict[str, Any] = {"id": request.id} if request.id else {}
     parameters = join_parameters(request)
     # for streams, which this transport does not have
@@ -197,36 +171,12 @@ def encode_request(request: InferRequest, *, binary: bool) -> Body:
     return _join(document, buffers, extended=bool(buffers))
 
 
-@lru_cache(256)
-def _request_header(inputs: tuple[Described, ...], outputs: tuple[str, ...] | None) -> tuple[Headers, bytes]:
-    document: dict[str, Any] = {} if outputs else {"parameters": {"binary_data_output": True}}
-    document["inputs"] = [_described(each) for each in inputs]
-    if outputs:
-        document["outputs"] = [{"name": name, "parameters": {"binary_data": True}} for name in outputs]
-    headers, (header,) = _join(document, [], extended=True)
-    return headers, bytes(header)
-
-
-def _described(tensor: Described) -> dict[str, Any]:
-    name, datatype, shape, size = tensor
-    return {
-        "name": name,
-        "datatype": datatype.value,
-        "shape": shape,
-        "parameters": {"binary_data_size": size},
-    }
-
-
 def encode_response(form: OipHttpReplyForm, response: InferResponse, nonfinite: bool = False) -> Body:
     """An answer in ``form``. Without binary data it is plain JSON, as on Triton.
 
     Raises UNREPRESENTABLE naming an output or parameter that JSON cannot carry, INVALID_TENSOR for NaN and
     infinity in an output, unless ``nonfinite`` allows their tokens.
     """
-    if not (form.id or form.classes or form.order or form.always or form.coding or response.parameters):
-        known = _known_answer(form, response)
-        if known is not None:
-            return known
     document: dict[str, Any] = {"id": form.id} if form.id else {}
     document.update(form.always)
     document["model_name"] = response.model
@@ -256,60 +206,16 @@ def encode_response(form: OipHttpReplyForm, response: InferResponse, nonfinite: 
     return headers, parts
 
 
-def _known_answer(form: OipHttpReplyForm, response: InferResponse) -> Body | None:
-    """An answer with binary outputs alone, whose JSON depends only on their shapes; None for any other."""
-    described: list[Described] = []
-    buffers: list[Buffer] = []
-    for tensor in response.outputs:
-        data = tensor.data
-        binary = form.all_binary or tensor.name in form.binary
-        if not binary or isinstance(data, SharedMemoryRef) or not data or len(tensor.shape) > _USUAL_RANK:
-            return None
-        if tensor.parameters:
-            return None
-        described.append((tensor.name, tensor.datatype, tensor.shape, len(data)))
-        buffers.append(data)
-    if not buffers:
-        return None
-    headers, header = binary_header(response.model, response.version, tuple(described))
-    return headers, [header, *buffers]
-
-
-@lru_cache(256)
-def binary_header(
-    model: str, version: str, outputs: tuple[Described, ...], identity: str = ""
-) -> tuple[Headers, bytes]:
-    """The headers and the JSON of an answer with these outputs as binary data, and with no parameters."""
-    document: dict[str, Any] = {"id": identity} if identity else {}
-    document["model_name"] = model
-    if version:
-        document["model_version"] = version
-    document["outputs"] = [_described(each) for each in outputs]
-    headers, (header,) = _join(document, [], extended=True)
-    return headers, bytes(header)
-
-
 def decode_response(
     headers: Mapping[str, str], body: Buffer, placements: Mapping[str, SharedMemoryRef]
 ) -> InferResponse:
     """The answer of any server; ``placements`` are the outputs in shared memory. Raises MALFORMED or
     INVALID_TENSOR."""
     length = header_length(headers, len(body))
-    key = None
-    if length is not None and length <= LONGEST and not placements:
-        key = bytes(memoryview(body)[:length]), ""
-        known = _KNOWN_ANSWERS.find(key, len(body) - length)
-        if known is not None:
-            model, version = known.rest
-            return InferResponse(model, known.cut(body, length), version)
     text_length = len(body) if length is None else length
     if text_length > LONG_BYTES and is_long(memoryview(body)[:text_length]):
-        response = offload.call(_read_long_answer, body, length, placements)
-    else:
-        response = _read_answer(body, length, placements)
-    if key is not None and length is not None:
-        _KNOWN_ANSWERS.remember(key, len(body) - length, response, (response.model, response.version))
-    return response
+        return offload.call(_read_long_answer, body, length, placements)
+    return _read_answer(body, length, placements)
 
 
 def _read_long_answer(

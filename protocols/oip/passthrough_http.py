@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from interlingua.protocols.content_coding import accepted_coding
@@ -18,10 +17,8 @@ from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
 from interlingua.protocols.json_document import parse_unambiguous, write_json
 from interlingua.protocols.oip import client_http
 from interlingua.protocols.oip.client_http import NO_FORM, decode_infer, model_path
-from interlingua.protocols.oip.codec_http import HEADER_LENGTH, binary_header
+from interlingua.protocols.oip.codec_http import HEADER_LENGTH
 from interlingua.protocols.oip.json_members import members, name_of, tensor_head, text
-from interlingua.protocols.oip.known_headers import LONGEST
-from interlingua.protocols.repeated import Described
 from interlingua.protocols.wire import (
     BodyRest,
     Buffer,
@@ -42,6 +39,12 @@ from interlingua.schemas import (
     element_count,
     malformed,
 )
+
+Described = tuple[str, Datatype, tuple[int, ...], int]
+"""A tensor's name, datatype, shape and size in bytes."""
+
+LONGEST = 4096
+"""The size in bytes of the longest JSON that passes."""
 
 _LENGTH = HEADER_LENGTH.lower()
 _DIGITS = 8
@@ -108,7 +111,6 @@ def _call(opened: Opened[HttpAnswer], names: PassthroughNames) -> HttpCall:
     return HttpCall("POST", path, "", headers, parts, request.context, False, rest, length, prefix)
 
 
-@lru_cache(256)
 def _path(model: str, version: str) -> str:
     return f"{model_path(model, version)}/infer"
 
@@ -121,50 +123,15 @@ def _renamed(header: bytes, names: PassthroughNames) -> bytes:
     return write_json(document)
 
 
-@dataclass(slots=True)
-class _LastAnswer:
-    """What the last answer that passed as it is has besides its data, for requests that repeat: ``given`` is
-    the header with the length of its JSON."""
-
-    given: str = ""
-    json: bytes = b""
-    size: int = -1
-    headers: Headers = ()
-    version: str = ""
-
-
 def _answer(
     opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpReply
 ) -> tuple[HttpAnswer, str] | InferResponse | None:
-    last: _LastAnswer | HttpRequest = opened.message
-    if type(last) is _LastAnswer and reply.status == 200 and reply.headers.get(_LENGTH) == last.given:
-        body, json = reply.body, last.json
-        if len(body) == last.size and reply.rest is None and body[: len(json)] == json:
-            return HttpAnswer(200, last.headers, (body,), None, last.size), last.version
-    return _read_answer(opened, names, reply)
-
-
-def _read_answer(
-    opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpReply
-) -> tuple[HttpAnswer, str] | InferResponse | None:
     if reply.status == 200:
-        headers, body, rest = reply.headers, reply.body, reply.rest
-        found: _Answer | None = None
-        # _read, inlined
-        given = headers.get(_LENGTH)
-        if given and len(given) <= _DIGITS and (length := _length(given)):
-            found = _response(body[:length] if type(body) is bytes else bytes(body[:length]))
-            size = len(body) - length if rest is None else len(body) - length + rest.length
-            if found is not None and found.size != size:
-                found = None
+        found: _Answer | None = _read(_response, reply.headers, reply.body, reply.rest)
         request: _Request = opened.argument
         # an answer without data has another form
         if found is not None and found.size and _has_outputs(found, request, names):
             if found.model == names.model and found.id == request.id and not names.back:
-                if given and rest is None and type(last := opened.message) is _LastAnswer:
-                    json = bytes(body[: found.length])
-                    last.given, last.json, last.size = given, json, len(body)
-                    last.headers, last.version = found.headers, found.version
                 return HttpAnswer(200, found.headers, [reply.body], reply.rest), found.version
             if found.plain:
                 return _renamed_answer(found, request, names, reply), found.version
@@ -183,15 +150,31 @@ def _renamed_answer(
     found: _Answer, request: _Request, names: PassthroughNames, reply: HttpReply
 ) -> HttpAnswer:
     """The caller's answer in the caller's names."""
-    described = tuple([(names.back.get(name, name), *rest) for name, *rest in found.outputs])
-    # ids differ from request to request
-    write = binary_header.__wrapped__ if request.id else binary_header
-    headers, header = write(names.model, found.version, described, request.id)
+    described = [(names.back.get(each[0], each[0]), *each[1:]) for each in found.outputs]
+    header = _binary_header(names.model, found.version, described, request.id)
+    headers = _headers_for(len(header))
     parts: list[Buffer] = [header, memoryview(reply.body)[found.length :]]
     return HttpAnswer(200, headers, parts, reply.rest)
 
 
-@lru_cache(256)
+def _binary_header(model: str, version: str, outputs: Sequence[Described], identity: str) -> bytes:
+    """The JSON of an answer with these outputs as binary data, and no parameters."""
+    document: dict[str, Any] = {"id": identity} if identity else {}
+    document["model_name"] = model
+    if version:
+        document["model_version"] = version
+    document["outputs"] = [
+        {
+            "name": name,
+            "datatype": datatype.value,
+            "shape": shape,
+            "parameters": {"binary_data_size": size},
+        }
+        for name, datatype, shape, size in outputs
+    ]
+    return write_json(document)
+
+
 def _chosen(order: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
     return tuple([name for name in order if name in wanted])
 
@@ -213,7 +196,6 @@ def _read(read: Any, headers: Mapping[str, str], body: Buffer, rest: BodyRest | 
     return found if found is not None and found.size == size - length else None
 
 
-@lru_cache(256)
 def _length(text: str) -> int:
     """The size of the JSON, as its header has it; 0 for none, and if it is too long to pass."""
     return int(text) if text.isascii() and text.isdigit() and int(text) <= LONGEST else 0
@@ -223,7 +205,6 @@ def _headers_for(length: int) -> Headers:
     return _OCTETS, (HEADER_LENGTH, str(length))
 
 
-@lru_cache(256)
 def _request(header: bytes) -> _Request | None:
     """The request in ``header``; None if it needs decoding or is invalid."""
     with suppress(InferenceError):
@@ -237,7 +218,6 @@ def _request(header: bytes) -> _Request | None:
     return None
 
 
-@lru_cache(256)
 def _response(header: bytes) -> _Answer | None:
     with suppress(InferenceError):
         document = _document(header, _ANSWER)
@@ -310,7 +290,7 @@ def _is_flag(parameters: Any, key: str) -> bool:
 
 
 def _without_contents(opened: Opened[HttpAnswer]) -> Opened[HttpAnswer]:
-    return replace(opened, message=_LastAnswer())
+    return replace(opened, message=None)
 
 
 PASSTHROUGH: Passthrough[HttpCall, HttpAnswer, HttpReply] = Passthrough(

@@ -98,7 +98,6 @@ def http_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
                 http_fail,
                 timed=True,
                 prefix=prefix,
-                repeatable=True,
                 operations=(operation,),
             )
             for path in ("{model}", "{model}/versions/{version}")
@@ -109,7 +108,7 @@ def http_endpoints(nonfinite: bool = False) -> tuple[HttpEndpoint, ...]:
 
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
     *(
-        GrpcEndpoint(method, open_message, fail, inline=True, operations=(operation,))
+        GrpcEndpoint(method, open_message, fail, operations=(operation,))
         for method, operation, open_message in (
             (METHOD, Operation.INFER, open_infer),
             *OPENERS,

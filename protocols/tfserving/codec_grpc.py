@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -22,8 +21,6 @@ from interlingua.protocols.protobuf_wire import (
     in_parts,
     varint,
 )
-from interlingua.protocols.repeated import LONGEST, MOST
-from interlingua.protocols.repeated_messages import RepeatedMessages
 from interlingua.protocols.tfserving.codec import (
     DEFAULT_SIGNATURE,
     DIALECT_NAME,
@@ -64,8 +61,6 @@ INPUTS: int = REQUEST.INPUTS_FIELD_NUMBER
 OUTPUTS: int = RESPONSE.OUTPUTS_FIELD_NUMBER
 _KEY, _VALUE = 1, 2
 
-_USUAL_NAME, _USUAL_RANK = 256, 8
-
 
 class PredictHead(NamedTuple):
     """A message without the bytes of its tensors: ``outputs`` are the names of requested ones, ``heads`` the
@@ -81,7 +76,7 @@ class PredictHead(NamedTuple):
 
 
 @dataclass(slots=True)
-class KnownMessage:
+class ViewedMessage:
     """A request as it was read: its head, and the data of its tensors."""
 
     head: PredictHead
@@ -101,16 +96,12 @@ class UnreadMessage:
     plain: bool
 
 
-known_requests: RepeatedMessages[PredictHead] = RepeatedMessages()
-_known_answers: RepeatedMessages[PredictHead] = RepeatedMessages()
-
-
 # --- as a server
 
 
 def _decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequest, None]:
     read = opened.message
-    if isinstance(read, KnownMessage):
+    if isinstance(read, ViewedMessage):
         head, tensors = read.head, []
         if head.outputs is not None:  # the model may have another signature than when they were read
             _requested(tuple([output.name for output in head.outputs]), signature)
@@ -120,8 +111,6 @@ def _decode(opened: Opened[GrpcAnswer], signature: Signature) -> tuple[InferRequ
     check_signature_name(read.signature)
     inputs = _tensors(REQUEST, read.entries)
     requested = _requested(read.outputs, signature)
-    head = PredictHead(opened.model, opened.version, outputs=requested, plain=read.plain)
-    _remember(known_requests, read.request.message, inputs, head)
     return InferRequest(opened.model, inputs, requested, opened.version), None
 
 
@@ -149,7 +138,6 @@ def _encode(form: None, response: InferResponse) -> GrpcAnswer:
     return GrpcAnswer(message, parts=parts)
 
 
-@lru_cache(MOST)
 def _answered_spec(model: str, version: str) -> bytes:
     spec = spec_of(model, version, DEFAULT_SIGNATURE)
     return bytes(RESPONSE(model_spec=spec).SerializeToString())
@@ -169,14 +157,11 @@ def _encode_call(request: InferRequest, signature: Signature | None) -> tuple[Gr
         if output.classification or output.placement is not None:
             raise not_carried(DIALECT_NAME, f"classes or shared memory of requested output '{output.name}'")
     outputs = tuple([output.name for output in request.outputs or ()])
-    length = len(request.model) + len(request.version) + sum(map(len, outputs))
-    write = _requested_spec if length <= LONGEST else _requested_spec.__wrapped__
-    rest = write(request.model, request.version, outputs)
+    rest = _requested_spec(request.model, request.version, outputs)
     message, parts = in_parts(_pieces(rest, INPUTS, request.inputs, content))
     return GrpcRequest(METHOD, message, NO_PARAMS, NO_CONTEXT, parts), request.model
 
 
-@lru_cache(MOST)
 def _requested_spec(model: str, version: str, outputs: tuple[str, ...]) -> bytes:
     try:
         message = REQUEST(model_spec=spec_of(model, version), output_filter=outputs)
@@ -188,20 +173,10 @@ def _requested_spec(model: str, version: str, outputs: tuple[str, ...]) -> bytes
 @reader
 def _decode_reply(model: str, message: Buffer) -> InferResponse:
     """An upstream's answer, in bytes or typed values. Older servers do not name the model."""
-    known = _known_answers.find(message)
-    if known is not None:
-        head = known.facts
-        outputs = [
-            Tensor(name, datatype, shape, data)
-            for (name, datatype, shape), data in zip(head.tensors, known.contents(message), strict=True)
-        ]
-        return InferResponse(head.model or model, tuple(outputs), head.version)
     rest, entries = split_off(RESPONSE, message, OUTPUTS)
     spec = parse(RESPONSE, rest).model_spec
     version = str(spec.version.value) if spec.HasField("version") else spec.version_label
-    response = InferResponse(spec.name or model, _tensors(RESPONSE, entries), version)
-    _remember(_known_answers, message, response.outputs, PredictHead(spec.name, version))
-    return response
+    return InferResponse(spec.name or model, _tensors(RESPONSE, entries), version)
 
 
 PREDICT_CALL: UpstreamCall[GrpcRequest, GrpcAnswer] = UpstreamCall(_encode_call, _decode_reply)
@@ -235,34 +210,10 @@ def entries_by_name(message_type: Any, entries: Iterable[memoryview]) -> dict[st
     return found
 
 
-def _remember(
-    known: RepeatedMessages[PredictHead], message: Buffer, tensors: tuple[Tensor, ...], head: PredictHead
-) -> None:
-    """Recognize messages like ``message`` from now on, if all ``tensors`` are views of it."""
-    data: list[memoryview] = []
-    for tensor in tensors:
-        view = tensor.data
-        # strings may differ in number without a change in size
-        if (
-            not isinstance(view, memoryview)
-            or tensor.datatype is Datatype.BYTES
-            or view.obj is not _owner(message)
-        ):
-            return
-        data.append(view)
-    if len(message) - sum(map(len, data)) <= LONGEST:
-        heads = [TensorHead(tensor.name, tensor.datatype, tensor.shape) for tensor in tensors]
-        known.remember(message, data, with_heads(head, heads))
-
-
 def with_heads(head: PredictHead, tensors: Sequence[TensorHead]) -> PredictHead:
     """``head`` with the heads of its tensors."""
     inputs, outputs = tuple(tensors), tuple([output.name for output in head.outputs or ()])
     return head._replace(tensors=inputs, heads=InferHeads(inputs, outputs))
-
-
-def _owner(message: Buffer) -> object:
-    return message.obj if isinstance(message, memoryview) else message
 
 
 def _pieces(
@@ -279,9 +230,7 @@ def _pieces(
         number, data = values(tensor)
         size = len(data)
         name, shape = tensor.name, tensor.shape
-        # long ones are not cached
-        write = _lead if len(name) <= _USUAL_NAME and len(shape) <= _USUAL_RANK else _lead.__wrapped__
-        lead = write(field, name, tensor.datatype, shape, number, size)
+        lead = _lead(field, name, tensor.datatype, shape, number, size)
         pieces += (lead, data)
         total += len(lead) + size
     if total > MAX_MESSAGE_BYTES:
@@ -291,7 +240,6 @@ def _pieces(
     return pieces
 
 
-@lru_cache(4 * MOST)
 def _lead(field: int, name: str, datatype: Datatype, shape: tuple[int, ...], number: int, size: int) -> bytes:
     """The entry of a map up to the ``size`` bytes of the values, which are field ``number``, or whole
     fields."""

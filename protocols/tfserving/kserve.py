@@ -127,9 +127,7 @@ def _open_list(request: HttpRequest) -> Opened[HttpAnswer]:
 
 
 HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = tuple(
-    HttpEndpoint(
-        method, path, open_request, _fail, repeatable=path.endswith(":predict"), operations=(operation,)
-    )
+    HttpEndpoint(method, path, open_request, _fail, operations=(operation,))
     for method, path, open_request, operation in (
         ("GET", "/", lambda request: Opened(_LIVE), Operation.LIVE),
         ("GET", "/v1/models", _open_list, Operation.REPOSITORY_INDEX),

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from interlingua.protocols.dialect import Opened, Passthrough, PassthroughNames
 from interlingua.protocols.protobuf_message import parse, split_off
-from interlingua.protocols.repeated_messages import RepeatedMessages
 from interlingua.protocols.tfserving import codec_grpc
 from interlingua.protocols.tfserving.codec import DEFAULT_SIGNATURE
 from interlingua.protocols.tfserving.codec_grpc import (
@@ -21,11 +20,10 @@ from interlingua.protocols.tfserving.codec_grpc import (
     OUTPUTS,
     REQUEST,
     RESPONSE,
-    KnownMessage,
     PredictHead,
     UnreadMessage,
+    ViewedMessage,
     entries_by_name,
-    known_requests,
     with_heads,
 )
 from interlingua.protocols.tfserving.grpc_messages import model_of
@@ -45,7 +43,7 @@ from interlingua.schemas import (
 _PLAIN_SIGNATURES = frozenset({"", DEFAULT_SIGNATURE})
 
 
-class _KnownAnswer(NamedTuple):
+class _ViewedAnswer(NamedTuple):
     """An answer without the bytes of its tensors: model, version, and names of the outputs."""
 
     model: str
@@ -53,18 +51,9 @@ class _KnownAnswer(NamedTuple):
     outputs: tuple[str, ...]
 
 
-_known_answers: RepeatedMessages[_KnownAnswer] = RepeatedMessages()
-
-
 def open_predict(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read a PredictRequest as far as its tensors. Raises MALFORMED, INVALID_TENSOR."""
-    message = request.message
-    known = known_requests.find(message)
-    if known is not None:
-        head = known.facts
-        read = KnownMessage(head, known.contents(message), request)
-        return Opened(_PREDICT, head.model, head.version, read)
-    rest, entries = split_off(REQUEST, message, INPUTS)
+    rest, entries = split_off(REQUEST, request.message, INPUTS)
     parsed = parse(REQUEST, rest)
     model, version, signature = model_of(parsed)
     spec = parsed.model_spec
@@ -84,7 +73,7 @@ def _heads(opened: Opened[GrpcAnswer], signature: Signature) -> InferHeads | Non
     return heads
 
 
-def _viewed(opened: Opened[GrpcAnswer], read: UnreadMessage, signature: Signature) -> KnownMessage | None:
+def _viewed(opened: Opened[GrpcAnswer], read: UnreadMessage, signature: Signature) -> ViewedMessage | None:
     """The message with its tensors as views; None if it needs decoding."""
     names, known = read.outputs, signature.output_names
     if not (read.plain or read.signature in _PLAIN_SIGNATURES):
@@ -106,12 +95,11 @@ def _viewed(opened: Opened[GrpcAnswer], read: UnreadMessage, signature: Signatur
         data.append(memoryview(found.data))
     outputs = tuple(map(RequestedOutput, names)) or None
     head = with_heads(PredictHead(opened.model, opened.version, outputs=outputs, plain=read.plain), heads)
-    known_requests.remember(read.request.message, data, head)
-    return KnownMessage(head, data, read.request)
+    return ViewedMessage(head, data, read.request)
 
 
 def _call(opened: Opened[GrpcAnswer], names: PassthroughNames) -> GrpcRequest:
-    read: KnownMessage = opened.message
+    read: ViewedMessage = opened.message
     head, request = read.head, read.request
     if head.plain and opened.model == names.remote and not (names.inputs or names.outputs):
         # the context is replaced before the call: a new one would cost more
@@ -131,8 +119,7 @@ def _answer(
     opened: Opened[GrpcAnswer], names: PassthroughNames, answer: GrpcAnswer
 ) -> tuple[GrpcAnswer, str] | InferResponse:
     if not answer.code and not names.back:
-        repeated = _known_answers.find(answer.message)
-        known = _known_answer(answer.message) if repeated is None else repeated.facts
+        known = _viewed_answer(answer.message)
         if known is not None and known.model == names.model:
             requested = opened.message.head.outputs
             if requested is not None:
@@ -146,7 +133,7 @@ def _answer(
     return response
 
 
-def _known_answer(message: Buffer) -> _KnownAnswer | None:
+def _viewed_answer(message: Buffer) -> _ViewedAnswer | None:
     """An answer whose tensors are views of typed values; None for any other."""
     try:
         rest, entries = split_off(RESPONSE, message, OUTPUTS)
@@ -156,16 +143,12 @@ def _known_answer(message: Buffer) -> _KnownAnswer | None:
         return None
     if spec.signature_name != DEFAULT_SIGNATURE or len(named) < len(entries):
         return None
-    data = []
     for name, entry in named.items():
         found = viewed(name, entry)
         if found is None or not found.typed:
             return None
-        data.append(memoryview(found.data))
     version = str(spec.version.value) if spec.HasField("version") else spec.version_label
-    known = _KnownAnswer(spec.name, version, tuple(named))
-    _known_answers.remember(message, data, known)
-    return known
+    return _ViewedAnswer(spec.name, version, tuple(named))
 
 
 PASSTHROUGH: Passthrough[GrpcRequest, GrpcAnswer, GrpcAnswer] = Passthrough(_heads, _call, _answer)

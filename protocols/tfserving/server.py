@@ -151,7 +151,6 @@ HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
             model + suffix,
             of_model(action),
             fail,
-            repeatable=action is _PASSED,
             any_case=True,
             operations=(action.operation,),
         )

@@ -66,7 +66,7 @@ def _open_status(request: GrpcRequest) -> Opened[GrpcAnswer]:
 
 
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
-    GrpcEndpoint(METHOD, open_predict, fail, inline=True, operations=(Operation.INFER,)),
+    GrpcEndpoint(METHOD, open_predict, fail, operations=(Operation.INFER,)),
     *(
         GrpcEndpoint(
             f"{PREDICTION_SERVICE}{rpc}", partial(open_examples, rpc), fail, operations=(Operation.INFER,)

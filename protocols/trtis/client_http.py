@@ -7,15 +7,13 @@ inference's answer the tensors are followed by a copy of the header ``NV-InferRe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from interlingua.protocols.dialect import UpstreamCall
 from interlingua.protocols.path_table import segment_of_model
-from interlingua.protocols.repeated import LONGEST, BySignature, repeated_form
 from interlingua.protocols.trtis.client_codec import (
     LATEST,
     PendingCall,
@@ -41,8 +39,6 @@ from interlingua.schemas import (
     ModelStatus,
     Readiness,
     Signature,
-    Tensor,
-    TensorHead,
     bad_upstream,
     not_carried,
 )
@@ -70,10 +66,6 @@ _LONGEST_TEXT = 2000
 
 _SUCCESS = re.compile(r'code: SUCCESS(?: server_id: "[ !#-\[\]-~]*")?(?: request_id: [0-9]{1,19})?')
 """The status of nearly every answer; others are parsed."""
-
-_CALLS: BySignature[tuple[str, Mapping[str, str], PendingCall]] = BySignature()
-_ANSWERS: BySignature[tuple[str, str, list[TensorHead]]] = BySignature()
-"""The paths and headers of recent calls, and the heads of recent answers, by their headers."""
 
 # servers do not decode a segment
 _SEGMENT = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@%]+")
@@ -115,21 +107,9 @@ def _body(message_type: Any, reply: HttpReply) -> Any:
 
 
 def _encode_infer(request: InferRequest, signature: Signature | None) -> tuple[HttpCall, PendingCall]:
-    form = None if signature is None else repeated_form(request)
-    key: Hashable = None
-    if form is not None and signature is not None:
-        inputs, outputs, parts = form
-        key = request.model, request.version, inputs, outputs
-        known = _CALLS.get(signature, key)
-        if known is not None:
-            path, headers, pending = known
-            return HttpCall("POST", path, _BINARY, headers, parts=parts), pending
     header, parts, pending = encode_request(request, signature)
     text = write_request_header(header)
-    call = infer_call(request.model, request.version, _BINARY, text, parts)
-    if key is not None and signature is not None:
-        _CALLS.put(signature, key, (call.path, call.headers, pending))
-    return call, pending
+    return infer_call(request.model, request.version, _BINARY, text, parts), pending
 
 
 def infer_call(model: str, version: str, query: str, header: str, parts: Sequence[Buffer]) -> HttpCall:
@@ -160,17 +140,7 @@ def _read_infer(pending: PendingCall, given: str, reply: HttpReply) -> InferResp
         contents, rest = rest[:size], rest[size:]
         return contents
 
-    key = given, pending.batch_size, pending.version
-    known = None if pending.placements else _ANSWERS.get(pending.signature, key)
-    if known is not None:
-        model, version, heads = known
-        outputs = [Tensor(*head, take(head.name, head.datatype, prod(head.shape))) for head in heads]
-        return InferResponse(model, tuple(outputs), version)
-    response = decode_response(pending, read(RESPONSE_HEADER, given), take)
-    if not (pending.placements or response.id) and len(given) <= LONGEST:
-        described = [TensorHead(each.name, each.datatype, each.shape) for each in response.outputs]
-        _ANSWERS.put(pending.signature, key, (response.model, response.version, described))
-    return response
+    return decode_response(pending, read(RESPONSE_HEADER, given), take)
 
 
 # --- all that is not inference

@@ -1,15 +1,14 @@
 """Passthrough from HTTP to HTTP: the tensors in a body go on as they came, the messages in headers are read.
 
-The sizes of tensors follow from the header and the signature. What is read and written for a header is kept,
-because clients repeat it. The upstream's answer ends with a copy of its header, which is replaced. Strings,
-whose sizes only their contents say, go through ``codec``, as do sequences, priorities, classes and shared
-memory.
+The sizes of tensors follow from the header and the signature. The upstream's answer ends with a copy of its
+header, which is replaced. Strings, whose sizes only their contents say, go through ``codec``, as do
+sequences, priorities, classes and shared memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf import text_format
@@ -50,9 +49,6 @@ from interlingua.schemas import (
 _SHORT = 4096
 """The length of the longest header whose message passes."""
 
-_MOST = 256
-_MOST_ANSWERS = 16
-"""How many answers to one of the requests are kept."""
 
 _FORMATS = frozenset({"", "format=binary", "format=text"})
 _EMPTY = memoryview(b"")
@@ -62,7 +58,6 @@ _EMPTY = memoryview(b"")
 class _Written:
     """An answer with ``size`` bytes of outputs: the text of its header, its copy at the end of the body."""
 
-    names: PassthroughNames
     size: int
     text: str
     copy: bytes
@@ -71,24 +66,19 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The header of a request with ``size`` bytes of inputs. Its answers are kept by the identity of the
-    names, the upstream's header, and whether the copy is binary."""
+    """The header of a request with ``size`` bytes of inputs."""
 
     signature: Signature
     heads: InferHeads
     header: Any
     size: int
     complete: bool  # every input has dimensions
-    answers: dict[tuple[int, str, bool], _Written] = field(default_factory=dict)
-
-
-_KNOWN: dict[tuple[int, str], _Request] = {}
-"""The recent requests, by the identity of their signature and the text of their header."""
 
 
 def _heads(opened: Opened[HttpAnswer], signature: Signature) -> InferHeads | None:
     request: HttpRequest = opened.message[0]
-    found = _request(opened, signature) if request.query in _FORMATS else None
+    # the argument is what is known of the request from here on
+    opened.argument = found = _request(opened, signature) if request.query in _FORMATS else None
     size = len(request.body) if request.rest is None else request.rest.length
     return found.heads if found is not None and size == found.size else None
 
@@ -102,14 +92,7 @@ def prefix(headers: Mapping[str, str]) -> int:
 def _request(opened: Opened[HttpAnswer], signature: Signature) -> _Request | None:
     """The request; None if it needs decoding or is invalid."""
     request, header = opened.message
-    text = request.headers[REQUEST.lower()]
-    known = _KNOWN.get((id(signature), text))
-    if known is not None and known.signature is signature:
-        return known
-    found = _measured(header, signature) if len(text) <= _SHORT else None
-    if found is not None:
-        _keep(_KNOWN, (id(signature), text), found, _MOST)
-    return found
+    return _measured(header, signature) if len(request.headers[REQUEST.lower()]) <= _SHORT else None
 
 
 def _measured(header: Any, signature: Signature) -> _Request | None:
@@ -145,9 +128,7 @@ def _measured(header: Any, signature: Signature) -> _Request | None:
 def _call(opened: Opened[HttpAnswer], names: PassthroughNames) -> HttpCall | None:
     request: HttpRequest = opened.message[0]
     text = request.headers[REQUEST.lower()]
-    parsed = _request(opened, names.signature)
-    if parsed is None:
-        return None
+    parsed: _Request = opened.argument
     if names.inputs or names.outputs or not parsed.complete:
         text = _rewritten(parsed, names)
     query = f"format={'binary' if query_format(request) == 'binary' else 'text'}"
@@ -205,22 +186,14 @@ def _remote_signature(names: PassthroughNames) -> Signature:
 
 def _written(opened: Opened[HttpAnswer], names: PassthroughNames, reply: HttpReply) -> _Written | None:
     """What the caller gets with the outputs of ``reply``; None if it must be decoded."""
-    parsed = _request(opened, names.signature)
     text = reply.headers.get(RESPONSE.lower())
-    if parsed is None or text is None or len(text) > _SHORT:
+    if text is None or len(text) > _SHORT:
         return None
     binary = query_format(opened.message[0]) == "binary"
-    key = id(names), text, binary
-    known = parsed.answers.get(key)
-    if known is not None and known.names is names:
-        return known
     try:
-        found = _answer_of(parsed, names, read(RESPONSE_HEADER, text), binary)
+        return _answer_of(opened.argument, names, read(RESPONSE_HEADER, text), binary)
     except (InferenceError, ValueError):
         return None
-    if found is not None:
-        _keep(parsed.answers, key, found, _MOST_ANSWERS)
-    return found
 
 
 def _answer_of(parsed: _Request, names: PassthroughNames, reply: Any, binary: bool) -> _Written | None:
@@ -245,7 +218,7 @@ def _answer_of(parsed: _Request, names: PassthroughNames, reply: Any, binary: bo
         raw.batch_byte_size = size
         total += size
     copy = header.SerializeToString() if binary else _text(header)
-    return _Written(names, total, write_response_header(header), copy, version)
+    return _Written(total, write_response_header(header), copy, version)
 
 
 def _is_usual(entry: Any, datatype: Datatype, size: int) -> bool:
@@ -261,12 +234,13 @@ def _text(header: Any) -> bytes:
     return text_format.MessageToString(header, as_utf8=False).encode()
 
 
-def _keep(cache: dict[Any, Any], key: Any, value: Any, most: int) -> None:
-    if len(cache) >= most:
-        del cache[next(iter(cache))]
-    cache[key] = value
+def _without_contents(opened: Opened[HttpAnswer]) -> Opened[HttpAnswer]:
+    request, header = opened.message
+    return replace(opened, message=(replace(request, body=b""), header))
 
 
-PASSTHROUGH: Passthrough[HttpCall, HttpAnswer, HttpReply] = Passthrough(_heads, _call, _answer)
+PASSTHROUGH: Passthrough[HttpCall, HttpAnswer, HttpReply] = Passthrough(
+    _heads, _call, _answer, without_contents=_without_contents
+)
 
 INFER_CALL = replace(client_http.INFER_CALL, passthrough=PASSTHROUGH)

@@ -210,7 +210,6 @@ HTTP_ENDPOINTS: tuple[HttpEndpoint, ...] = (
             _open_infer,
             _fail_infer,
             prefix=prefix,
-            repeatable=True,
             operations=(Operation.INFER,),
         )
         for path in ("{model}", "{model}/{version}")

@@ -146,7 +146,7 @@ _OPENERS: Mapping[str, tuple[Open, tuple[Operation, ...]]] = {
 _fail_infer = _failing(_message("Infer", "Response"), _request_id)
 
 GRPC_ENDPOINTS: tuple[GrpcEndpoint, ...] = (
-    GrpcEndpoint(f"{SERVICE}Infer", open_infer, _fail_infer, inline=True, operations=(Operation.INFER,)),
+    GrpcEndpoint(f"{SERVICE}Infer", open_infer, _fail_infer, operations=(Operation.INFER,)),
     # a refusal has the id of the message
     GrpcEndpoint(f"{SERVICE}StreamInfer", open_infer, _fail_infer, streaming=True, pinned=True),
     *(

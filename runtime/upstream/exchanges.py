@@ -30,8 +30,6 @@ class UpstreamExchange(Protocol):
     """What the pipeline does with a message, and with the replies to it. All raise as the codecs."""
 
     decodes: bool
-    answer: Callable[[Any], Any] | None
-    """Reads replies as ``UpstreamForward.read``, if nothing else is to be learned from them."""
 
     def call(self, data: Buffer) -> Any:
         """The call for ``data``; None if the pipeline does something else with it."""
@@ -47,7 +45,6 @@ class DecodedExchange:
     """A message is decoded for the upstream, and replies for the caller."""
 
     decodes = True
-    answer: Callable[[Any], Any] | None = None
 
     def __init__(self, model: UpstreamPassing, known: KnownSignature, received: ReceivedMessage) -> None:
         self._model = model
@@ -112,7 +109,6 @@ class PassedExchange:
         self._passthrough = passthrough
         self._infer: UpstreamCall[Any, Any] | None = model.upstream.infer_call
         self._other = DecodedExchange(model, known, received)
-        self.answer: Callable[[Any], Any] | None = None
         self._last: tuple[Callable[[Any], Any], Any] | None = None  # how replies to the last call are read
 
     def call(self, data: Buffer) -> Any:
@@ -128,7 +124,6 @@ class PassedExchange:
             made, pending = infer.encode(made, known.remote)
         kept = self._passthrough.without_contents(opened)
         self._last = partial(self._passthrough.answer, kept, prepared.names), pending
-        self.answer = self._last[0] if pending is None else None
         return made
 
     def read(self, reply: Any) -> Read | None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from interlingua.protocols.splice import Splice, find_id, find_splice
-from interlingua.protocols.templates import MessageTemplate, contents_in, place_in, template_of
-from interlingua.protocols.whole_message import shell_of, whole_of, without_message
-from interlingua.protocols.wire import Buffer, FramedCall, HttpCall
+from interlingua.protocols.templates import MessageTemplate, contents_in, template_of
+from interlingua.protocols.whole_message import is_whole, shell_of, whole_of, without_message
+from interlingua.protocols.wire import Buffer
 from interlingua.runtime.models.statistics import batch_size
 from interlingua.runtime.upstream.exchanges import (
     DecodedExchange,
@@ -83,7 +83,7 @@ class UpstreamLearning:
                 return None
         template = template_of(message, slots, id_slot)
         splice, lead = None, 0
-        if not _is_whole(first, message):
+        if not is_whole(first, message):
             splice = _splice(exchange, first, message, slots, template)
             if splice is None:
                 return None
@@ -134,11 +134,3 @@ def _splice(
     start, stop = template.id
     # the pipeline counts an id that the upstream does not get
     return found if any(start <= begin < stop for _, begin, _ in found.pieces) else None
-
-
-def _is_whole(call: Any, message: Buffer) -> bool:
-    """Whether the message of ``call`` is ``message``."""
-    parts = call.parts if isinstance(call, HttpCall) else (*getattr(call, "parts", ()),)
-    if not isinstance(call, HttpCall):
-        parts = (call.message, *parts) if not isinstance(call, FramedCall) else parts
-    return len(parts) == 1 and len(parts[0]) == len(message) and place_in(message, parts[0]) is not None

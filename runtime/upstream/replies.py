@@ -5,13 +5,21 @@ pipeline has for it where no splice fits, or by the pipeline, if that code refus
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from interlingua.protocols.noted_headers import NotedHeaders
 from interlingua.protocols.splice import Splice, find_id, find_splice
 from interlingua.protocols.templates import MessageTemplate, contents_in, template_of
-from interlingua.protocols.whole_message import answer_with, message_of, reply_with, shell_of, whole_of
+from interlingua.protocols.whole_message import (
+    answer_with,
+    is_whole,
+    message_of,
+    reply_with,
+    shell_of,
+    whole_of,
+)
 from interlingua.protocols.wire import ArrivingMessage, HttpReply
 from interlingua.runtime.upstream.exchanges import Read, UpstreamExchange
 from interlingua.runtime.upstream.forward import UpstreamForward
@@ -26,13 +34,13 @@ _MOST_ALIKE = 4
 class _ReplyTemplate(NamedTuple):
     """Replies with this ``status`` and these ``headers``, None over gRPC, whose messages fit ``message``;
     where that has an id, it is that of the request. The caller gets a ``response`` of ``version``, whose
-    message is the ``splice`` of the reply's message and the id. A header with a pattern has any value that
+    message is that of the reply, or its ``splice`` with the id. A header with a pattern has any value that
     matches."""
 
     message: MessageTemplate
     status: int
     headers: tuple[tuple[str, str | None, re.Pattern[str] | None], ...] | None
-    splice: Splice
+    splice: Splice | None
     response: Any
     version: str
 
@@ -69,11 +77,13 @@ class Replies:
                     if given != value and (pattern is None or not given or not pattern.fullmatch(given)):
                         status = -1
                 if status == known.status and (template.id is None or template.id_in(message) == identity):
-                    data = bytes(message) + identity if identity else message
-                    return answer_with(known.response, known.splice.of(data)), known.version
+                    splice = known.splice
+                    if splice is not None:
+                        message = splice.of(bytes(message) + identity if identity else message)
+                    return answer_with(known.response, message), known.version
         forward = self.forward
-        if forward.unfit:
-            return None  # sent before that was known
+        if forward.unfit or type(message) is ArrivingMessage:
+            return None  # sent before that was known, or recognized as a whole
         read = self._read(reply, identity)
         if read is None:
             return None
@@ -82,12 +92,11 @@ class Replies:
             if not self._is_fit(reply, read.response, identity):
                 forward.unfit = True
                 return None
-            if self._exchange.answer is not None and not identity:
-                forward.read = self._exchange.answer  # it is never spliced
             learning = self._upstream.learning
-            if (forward.decodes or identity) and learning.begin():
+            if learning.begin():
                 try:
-                    self._learn(reply, identity)
+                    with suppress(InferenceError):  # what the codec refuses has no template
+                        self._learn(reply, identity)
                 finally:
                     learning.end()
         return read.response, read.version
@@ -108,8 +117,6 @@ class Replies:
         context.request_number = 0
         if other is None:
             return False
-        if type(getattr(response, "message", None)) is ArrivingMessage:
-            return shell_of(response) == shell_of(other.response)
         whole = whole_of(response)
         return whole is not None and (whole, shell_of(response)) == (
             whole_of(other.response),
@@ -123,8 +130,6 @@ class Replies:
 
     def _learn(self, reply: Any, identity: bytes) -> None:
         """Find out how the response to requests like the one with this id is made of a reply."""
-        if isinstance(getattr(reply, "message", None), ArrivingMessage):
-            return
         message, noted, status = message_of(reply), None, 0
         example = self.forward.template.example(identity)
         decoded = self._exchange.decoded(example, reply)
@@ -137,7 +142,7 @@ class Replies:
         if read is None or decoded is None:
             return
         outputs, repeated = decoded
-        slots = contents_in(message, outputs)
+        slots = contents_in(message, outputs, self._exchange.decodes)
         if slots is None:
             return
         slots.sort()
@@ -165,14 +170,17 @@ class Replies:
             same = made is not None and (shell_of(made.response), made.version) == shell
             return whole_of(made.response) if made is not None and same else None
 
-        splice = find_splice(bytes(message) + identity, slots, make, ids)
-        if splice is None:
-            return
+        template, splice = template_of(message, slots, echo), None
+        passed = template.example(identity)
+        other = self._read(reply_with(reply, passed), identity)
+        if other is None or not is_whole(other.response, passed) or shell_of(other.response) != shell[0]:
+            splice = find_splice(bytes(message) + identity, slots, make, ids)
+            if splice is None:
+                return
         headers = None
         if noted is not None:
             headers = tuple([self._header(name, noted.given.get(name)) for name in noted.names])
         bare = answer_with(read.response, b"")
-        template = template_of(message, slots, echo)
         self._add(_ReplyTemplate(template, status, headers, splice, bare, read.version))
 
     def _add(self, made: _ReplyTemplate) -> None:

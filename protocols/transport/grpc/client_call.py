@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
 from interlingua.protocols.plans import SentWaiter
-from interlingua.protocols.repeated import LONGEST
+from interlingua.protocols.templates import LONGEST
 from interlingua.protocols.transport.deadlines import Deadlines
 from interlingua.protocols.transport.grpc.client_errors import ClientErrors
 from interlingua.protocols.transport.grpc.client_headers import AnswerHeaders, of_reset

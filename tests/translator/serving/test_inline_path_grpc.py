@@ -15,7 +15,6 @@ import grpc
 import numpy as np
 import pytest
 
-from interlingua.protocols.tfserving.codec_grpc import known_requests
 from interlingua.protocols.transport.address import parse_address
 from interlingua.protocols.transport.grpc.server import GrpcServer
 from interlingua.protocols.wire import GrpcRequest
@@ -107,20 +106,6 @@ async def test_answers_have_the_numbers_of_their_calls(
     assert len(numbers) == len(answers) - 1
     assert [status.code for status in statuses].count(1) == 4
     assert len([each for each in inline if isinstance(each, UnfinishedRun)]) >= 4
-
-
-async def test_messages_are_recognized(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of another size than before are read once, as on the usual path."""
-    monkeypatch.setattr(known_requests, "_known", {})
-
-    async def scenario(here: Daemon) -> bool:
-        numbers = range(37)
-        assert np.float32(numbers).tobytes() in await here.call(*numbers)
-        return known_requests.find(message("tfserving", *numbers)[1]) is not None
-
-    known, _ = await compared(partial(daemon, "tfserving"), scenario, monkeypatch)
-    assert known
-    assert any(each is not None for each in inline)
 
 
 async def test_calls_that_take_the_usual_path(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

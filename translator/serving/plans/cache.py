@@ -99,6 +99,8 @@ class PlanCache:
                         break
             elif each.fits(message):
                 template = each
+                if isinstance(message, ArrivingMessage):
+                    message.example = each.message.example
                 break
         else:
             if type(message) is not ArrivingMessage and not kind.learns():

@@ -223,9 +223,8 @@ def local_readers(
     open_like: Open,
     by_codec: Callable[..., CodecReader],
 ) -> list[Any]:
-    """What reads messages like ``message``, which was ``opened``, for ``target``: by slots, if it has any, and
-    ``by_codec``. Nothing if the model does not answer at once. Raises as
-    the codec and the model."""
+    """What reads messages like ``message``, which was ``opened``, for ``target``: by slots, if it has any,
+    and ``by_codec``. Nothing if the model does not answer at once. Raises as the codec and the model."""
     action, signature = opened.action, target.version(opened.version).signature
     if action.decode is None or action.operation is not Operation.INFER:
         return []

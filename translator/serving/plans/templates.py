@@ -27,7 +27,7 @@ class Template:
     ``model``, or none (``default``), and ``version``, in ``dialect``. ``plans`` are by the target of the
     request."""
 
-    __slots__ = ("default", "dialect", "fits", "id", "model", "plans", "segments", "version")
+    __slots__ = ("default", "dialect", "fits", "id", "message", "model", "plans", "segments", "version")
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Template:
         version: str,
         dialect: str,
     ) -> None:
-        message = recognized or MessageTemplate(0, ())
+        self.message = message = recognized or MessageTemplate(0, ())
         self.segments, self.id, self.fits = message.segments, message.id, message.fits
         self.model = model
         self.default = default
