@@ -53,13 +53,13 @@ def _case(name: str) -> Case:
 
 
 WALKS = (
-    Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 60),
+    Walk("OIP gRPC to a local model", _case("OIP gRPC raw"), 61),
     Walk("OIP HTTP to a local model", _case("OIP HTTP binary"), 42),
     Walk("OIP gRPC passed to an OIP upstream", _case("OIP gRPC raw"), 75, "grpc"),
-    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 32, "http"),
-    Walk("TF Serving gRPC to a local model", GRPC, 60),
+    Walk("OIP HTTP passed to an OIP upstream", _case("OIP HTTP binary"), 31, "http"),
+    Walk("TF Serving gRPC to a local model", GRPC, 61),
     Walk("TF Serving REST to a local model", REST, 72),
-    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 34, "http"),
+    Walk("GraphPipe HTTP to an OIP upstream", _case("GraphPipe HTTP"), 33, "http"),
 )
 
 

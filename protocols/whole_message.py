@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+from interlingua.protocols.protobuf_wire import in_parts
 from interlingua.protocols.templates import place_in
 from interlingua.protocols.wire import (
     BrpcAnswer,
@@ -88,3 +89,15 @@ def answer_with(
     if isinstance(answer, GrpcAnswer):
         return GrpcAnswer(message, 0, "", answer.trailing)
     return BrpcAnswer(message, 0, "", answer.headers)
+
+
+def answer_in_parts(
+    answer: HttpAnswer | GrpcAnswer | BrpcAnswer, parts: list[Buffer]
+) -> HttpAnswer | GrpcAnswer | BrpcAnswer:
+    """A new answer like ``answer`` with the message in ``parts``, of which large ones are not copied."""
+    if isinstance(answer, HttpAnswer):
+        return HttpAnswer(answer.status, answer.headers, parts)
+    if isinstance(answer, GrpcAnswer):
+        message, rest = in_parts(parts)
+        return GrpcAnswer(message, 0, "", answer.trailing, rest)
+    return BrpcAnswer(b"".join(parts), 0, "", answer.headers)

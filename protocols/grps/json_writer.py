@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from binascii import b2a_base64
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any, cast
 
@@ -50,6 +50,9 @@ _LARGEST_FP32 = (b"3.4028235e+38", b"3.4028234663852886e+38")
 _NAMES = {True: "Infinity", False: "-Infinity"}
 _KINDS = {kind: b'"%s"' % kind.value.encode() for kind in Kind}
 _FIELDS = {number: b'"%s"' % dtype.field.encode() for number, dtype in DTYPES.items()}
+_KNOWN_HEAD, _RANK_COST = 256, 16
+"""How long a name is in a cached head of a tensor, and as how much of it a dimension counts."""
+
 _FLAGS = frozenset(StatusFlag)
 _INT64_DTYPE = 5
 _MAP_DTYPES: Mapping[str, np.dtype[Any]] = {
@@ -94,6 +97,8 @@ class _Writer:
         self._quirks = quirks
         self._layout = layout
         self._ok = self._status(OK)
+        # models repeat their tensors
+        self._known_head = lru_cache(256)(self._head)
 
     def message(self, message: GrpsMessage) -> bytes:
         return self._layout.members(self._message(message), 0)
@@ -141,7 +146,8 @@ class _Writer:
 
     def _tensor(self, tensor: GenericTensor) -> bytes:
         name, shape = tensor.name, tensor.shape
-        head = self._head(name, tensor.dtype, shape)
+        short = len(name) + _RANK_COST * len(shape) <= _KNOWN_HEAD
+        head = (self._known_head if short else self._head)(name, tensor.dtype, shape)
         dtype = DTYPES.get(tensor.dtype)
         if dtype is not None and len(tensor.flat):
             head = *head, (_FIELDS[tensor.dtype], self._flat(tensor))

@@ -20,7 +20,7 @@ from interlingua.protocols.whole_message import (
     shell_of,
     whole_of,
 )
-from interlingua.protocols.wire import ArrivingMessage, HttpReply
+from interlingua.protocols.wire import ArrivingMessage, HttpAnswer, HttpReply
 from interlingua.runtime.upstream.exchanges import Read, UpstreamExchange
 from interlingua.runtime.upstream.forward import UpstreamForward
 from interlingua.runtime.upstream.upstream import Upstream
@@ -80,7 +80,10 @@ class Replies:
                     splice = known.splice
                     if splice is not None:
                         message = splice.of(bytes(message) + identity if identity else message)
-                    return answer_with(known.response, message), known.version
+                    response = known.response
+                    if type(response) is HttpAnswer:  # answer_with, inlined
+                        return HttpAnswer(response.status, response.headers, (message,)), known.version
+                    return answer_with(response, message), known.version
         forward = self.forward
         if forward.unfit or type(message) is ArrivingMessage:
             return None  # sent before that was known, or recognized as a whole

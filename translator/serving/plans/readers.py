@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from interlingua.protocols.dialect import Action, Opened
 from interlingua.protocols.splice import find_id, find_splice
 from interlingua.protocols.templates import MessageTemplate, contents_in, has_tensors_alone, template_of
-from interlingua.protocols.whole_message import answer_with, shell_of, whole_of
+from interlingua.protocols.whole_message import answer_in_parts, answer_with, shell_of, whole_of
 from interlingua.protocols.wire import Buffer
 from interlingua.runtime.shared_memory import is_used
 from interlingua.runtime.target import Target
@@ -31,8 +31,7 @@ from interlingua.schemas import (
 
 _MOST_RESPONSES = 32
 _MOST_BYTES = 1 << 16
-"""The largest outputs of a response that is made by a template: the copy of larger ones costs more than the
-codec."""
+"""The largest outputs of a response that is made by a template: two bytes number them."""
 
 Encode = Callable[[InferResponse], Any]
 Open = Callable[[Buffer, Context], Opened[Any]]
@@ -160,8 +159,9 @@ class ResponseTemplates:
             parts: list[Any] = []
             for lead, number in known.pieces:
                 parts += lead, contents[number]
-            parts.append(known.tail)
-            return answer_with(known.response, b"".join(parts))
+            if known.tail:
+                parts.append(known.tail)
+            return answer_in_parts(known.response, parts)
         self._misses = misses = self._misses + 1
         encoded = self._encode(identity, context, response)
         if not misses & (misses - 1):  # seldom, if responses do not repeat
