@@ -21,7 +21,7 @@ from interlingua.protocols.grps.codec_json import read_body
 from interlingua.protocols.grps.json_quirks import COMPACT, REPLY
 from interlingua.protocols.grps.json_writer import write_message
 from interlingua.protocols.grps.message import DIALECT_NAME, GrpsMessage, Kind, StatusFlag
-from interlingua.protocols.grps.status import TEXT_CHARS, last_line
+from interlingua.protocols.grps.status import TEXT_CHARS, check, last_line
 from interlingua.protocols.upstream_reply import read_reply
 from interlingua.protocols.wire import Buffer, HttpCall, HttpReply
 from interlingua.schemas import (
@@ -96,11 +96,11 @@ def _queried(model: str, flavor: str) -> str:
 
 def _decode(read: Read, reply: HttpReply) -> Any:
     message = _message(reply)
-    result = read(message)
     failed = message.status is not None and message.status.flag == StatusFlag.FAILURE
-    if reply.status != 200 and not failed:
+    if reply.status != 200 and not failed:  # whatever its tensors are
+        check(message)
         raise _error(reply)
-    return result
+    return read(message)
 
 
 def _message(reply: HttpReply) -> GrpsMessage:

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlingua.protocols.grps import DIALECT
+from interlingua.protocols.grps import message as own
 from interlingua.protocols.grps.client import flavor_of
+from interlingua.protocols.grps.passthrough import WholeMessage
 from interlingua.protocols.wire import (
     BrpcAnswer,
     BrpcRequest,
@@ -20,7 +22,17 @@ from interlingua.protocols.wire import (
     HttpCall,
     HttpReply,
 )
-from interlingua.schemas import ErrorCode, InferenceError, InferRequest, ModelRef, Operation, Tensor
+from interlingua.schemas import (
+    Datatype,
+    ErrorCode,
+    InferenceError,
+    InferRequest,
+    ModelRef,
+    Operation,
+    Signature,
+    Tensor,
+    TensorSpec,
+)
 from tests.conformance.mutations import mutated
 from tests.standins.grps_contract import GrpsMessage, gtensors, to_json
 from tests.standins.grps_server import ALL, GrpsServer
@@ -121,6 +133,23 @@ def test_broken_replies(transport: str, operation: Operation, data: st.DataObjec
         CALLS[transport][operation].decode(form, reply)
         if transport == "http" and operation is Operation.INFER_STREAM:
             CALLS[transport][operation].decode(form, HttpReply(reply.status, reply.headers, b""))
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["decoded", "passed"])
+def test_tensors_under_a_status_that_is_no_success_mean_nothing(whole: bool) -> None:
+    """Whether they are read or not."""
+    spec = TensorSpec("0", Datatype.UINT8, (-1,))
+    signature = Signature((spec,), (spec,))
+    tensor = Tensor.from_numpy("0", np.uint8([0]))
+    form = WholeMessage(own.GrpsMessage(own.Kind.GTENSORS)) if whole else None
+    request = InferRequest("m", (tensor,), wire_form=form)
+    call = CALLS["http"][Operation.INFER]
+    tensors = b'[{"dtype":"DT_UINT8","flat_uint8":[0]},{"name":"00","dtype":"DT_UINT8","flat_uint8":[0]}]'
+    status = b'{"code":200,"msg":"OK","status":"SUCCESS"}'
+    body = b'{"status":%b,"gtensors":{"tensors":%b}}' % (status, tensors)
+    reply = HttpReply(400, {"content-type": "application/json"}, body)
+    with pytest.raises(InferenceError, match="the upstream answered HTTP status 400"):
+        call.decode(call.encode(request, signature)[1], reply)
 
 
 def test_a_flavor_by_the_order_of_its_configuration() -> None:
