@@ -29,3 +29,8 @@ class NotedHeaders(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self.given)
+
+
+def names_of(headers: Mapping[str, str]) -> frozenset[str]:
+    """Those that were looked up in ``headers``, if they are noted."""
+    return frozenset(headers.names) if isinstance(headers, NotedHeaders) else frozenset()

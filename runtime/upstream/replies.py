@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from interlingua.protocols.noted_headers import NotedHeaders
+from interlingua.protocols.noted_headers import NotedHeaders, names_of
 from interlingua.protocols.splice import Splice, find_id, find_splice
 from interlingua.protocols.templates import MessageTemplate, contents_in, template_of
 from interlingua.protocols.whole_message import (
@@ -49,13 +49,14 @@ class Replies:
     """Reads the replies of ``exchange`` for ``forward``, whose caller has a ``context`` like that of a
     request."""
 
-    __slots__ = ("_context", "_exchange", "_identity", "_misses", "_sizes", "_upstream", "forward")
+    __slots__ = ("_context", "_exchange", "_identity", "_misses", "_names", "_sizes", "_upstream", "forward")
 
     forward: UpstreamForward
 
     def __init__(self, exchange: UpstreamExchange, context: Context, upstream: Upstream) -> None:
         self._exchange = exchange
         self._context = context
+        self._names = len(names_of(context.headers))
         self._upstream = upstream
         self._sizes: dict[int, list[_ReplyTemplate]] = {}
         self._identity: bytes | None = None  # of the request that the exchange knows
@@ -111,14 +112,15 @@ class Replies:
         return self._exchange.read(reply)
 
     def _is_fit(self, reply: Any, response: Any, identity: bytes) -> bool:
-        """Whether ``response``, to ``reply``, has the number of its request in the place for it alone."""
+        """Whether ``response``, to ``reply``, has the number of its request in the place for it alone, and
+        depends on no other headers than its request."""
         context, numbered = self._context, self.forward.numbered
         context.request_number = 1
         other = self._read(reply, identity)
         if numbered is not None:
             response = replace(response, headers=numbered(response.headers, context))
         context.request_number = 0
-        if other is None:
+        if other is None or len(names_of(context.headers)) > self._names:
             return False
         whole = whole_of(response)
         return whole is not None and (whole, shell_of(response)) == (

@@ -222,17 +222,18 @@ class PlanCache:
             return
         context = Context(None, CancelToken(), "", "", own.peer, noted, service.id)
         http = isinstance(request, HttpRequest)
-        changes: dict[str, Any] = {"context": context}
-        if http:
-            changes["headers"] = noted
-        elif isinstance(request, GrpcRequest):
-            changes["metadata"] = noted
+        headers = "headers" if http else "metadata" if isinstance(request, GrpcRequest) else ""
         field = "body" if http else "message"
-        message = request.body if http else request.message
-        bare = replace(request, **changes, **{field: b""})  # a plan keeps no message
+        message, bare = request.body if http else request.message, request
+
+        def like(data: Buffer, context: Context) -> Any:
+            changes: dict[str, Any] = {headers: context.headers} if headers else {}
+            return replace(bare, context=context, **{field: data}, **changes)
+
+        bare = like(b"", context)  # a plan keeps no message
 
         def open_as(data: Buffer, context: Context) -> Opened[Any]:
-            found: Opened[Any] = endpoint.open(replace(bare, context=context, **{field: data}))
+            found: Opened[Any] = endpoint.open(like(data, context))
             return found
 
         def open_like(data: Buffer) -> Opened[Any]:
@@ -242,9 +243,9 @@ class PlanCache:
         if target.upstream is None:
             most = request.max_body_bytes if http and request.max_body_bytes is not None else inf
             opened = open_as(message, context)
-            by_codec = partial(CodecReader, endpoint, replace(bare), field)
+            by_codec = partial(CodecReader, endpoint, like(b"", context), field, headers)
             place = opened.model, opened.version
-            for reader in local_readers(message, opened, target, open_as, by_codec):
+            for reader in local_readers(message, opened, target, open_as, by_codec, context):
                 made = LocalPlan(
                     processor,
                     endpoint,

@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from interlingua.protocols.dialect import Action, Opened
+from interlingua.protocols.noted_headers import NotedHeaders, names_of
 from interlingua.protocols.splice import find_id, find_splice
 from interlingua.protocols.templates import MessageTemplate, contents_in, has_tensors_alone, template_of
 from interlingua.protocols.whole_message import answer_in_parts, answer_with, shell_of, whole_of
@@ -51,11 +52,12 @@ class LocalReader(Protocol):
 @dataclass(slots=True, eq=False)
 class CodecReader:
     """Reads messages for ``target`` that ``endpoint`` opens like ``known``, as the ``field`` of ``request``,
-    which has none in between."""
+    which has none in between; ``headers`` is the name of its field with these."""
 
     endpoint: Any
     request: Any
     field: str
+    headers: str
     known: Opened[Any]
     target: Target
     template: ClassVar[None] = None
@@ -66,6 +68,8 @@ class CodecReader:
         try:
             setattr(like, self.field, message)
             like.context = context
+            if self.headers:
+                setattr(like, self.headers, context.headers)
             found = self.endpoint.open(like)
             action, decode = found.action, found.action.decode
             if action is not known.action or found.model != known.model or found.version != known.version:
@@ -165,7 +169,7 @@ class ResponseTemplates:
         self._misses = misses = self._misses + 1
         encoded = self._encode(identity, context, response)
         if not misses & (misses - 1):  # seldom, if responses do not repeat
-            made = self._made(identity, response, [len(each) for each in contents])
+            made = self._made(identity, context, response, [len(each) for each in contents])
             if made is not None:
                 if len(self._known) >= _MOST_RESPONSES:
                     del self._known[next(iter(self._known))]
@@ -179,16 +183,26 @@ class ResponseTemplates:
         _, form = action.decode(opened, self._signature)
         return action.encode(form, response)
 
-    def _made(self, identity: bytes, response: InferResponse, sizes: list[int]) -> _Made | None:
-        """How the response to requests like the one with this id is made of its outputs, of these sizes."""
+    def _made(
+        self, identity: bytes, context: Context, response: InferResponse, sizes: list[int]
+    ) -> _Made | None:
+        """How the response to requests like the one with this id and ``context`` is made of its outputs, of
+        these sizes."""
         if not all(sizes) or not 0 < sum(sizes) <= _MOST_BYTES:
             return None
         ends = list(accumulate(sizes))
         slots, length = list(zip([0, *ends], ends, strict=False)), len(identity)
-        context = Context(None, CancelToken(), "", "", "", {}, "")
-        first = self._encode(identity, context, response)
-        context.request_number = 1
-        second = self._encode(identity, context, response)
+        noted = NotedHeaders(context.headers)
+        other = Context(None, CancelToken(), "", "", context.peer, noted, context.server_id)
+        opened = self._open(self._template.example(identity), other)
+        assert self._action.decode is not None, "it has been decoded"  # noqa: S101
+        _, form = self._action.decode(opened, self._signature)
+        names = names_of(noted)
+        first: Any = self._action.encode(form, response)
+        if names_of(noted) != names:
+            return None  # it depends on more headers than its request
+        other.request_number = 1
+        second = self._encode(identity, other, response)
         whole, shell = whole_of(first), shell_of(first)
         if whole is None or shell is None or (whole, shell) != (whole_of(second), shell_of(second)):
             return None  # it has the number of the request
@@ -200,7 +214,7 @@ class ResponseTemplates:
                 for each, (start, stop) in zip(response.outputs, slots, strict=True)
             ]
             try:
-                made = self._encode(data[ends[-1] :], context, replace(response, outputs=tuple(outputs)))
+                made = self._encode(data[ends[-1] :], other, replace(response, outputs=tuple(outputs)))
             except InferenceError:
                 return None
             return whole_of(made) if shell_of(made) == shell else None
@@ -222,9 +236,11 @@ def local_readers(
     target: Target,
     open_like: Open,
     by_codec: Callable[..., CodecReader],
+    context: Context,
 ) -> list[Any]:
     """What reads messages like ``message``, which was ``opened``, for ``target``: by slots, if it has any,
-    and ``by_codec``. Nothing if the model does not answer at once. Raises as the codec and the model."""
+    and ``by_codec``. ``context`` is like that of a request. Nothing if the model does not answer at once.
+    Raises as the codec and the model."""
     action, signature = opened.action, target.version(opened.version).signature
     if action.decode is None or action.operation is not Operation.INFER:
         return []
@@ -240,7 +256,7 @@ def local_readers(
 
         def id_of(data: bytes) -> str:
             assert action.decode is not None, "see above"  # noqa: S101
-            return action.decode(open_like(data, Context()), signature)[0].id
+            return action.decode(open_like(data, context), signature)[0].id
 
         id_slot = find_id(message, slots, request.id, id_of)
         if id_slot is None:
