@@ -27,8 +27,8 @@ from interlingua.translator.serving.plans.cache import PlanCache
 from interlingua.translator.serving.routing import split
 from interlingua.translator.tracing.settings import TraceBook
 from interlingua.translator.tracing.tracer import Tracer
-from tests.translator.serving.test_fast_path import TENSORS, Standin, request
-from tests.translator.serving.test_fast_path_translated import trtis
+from tests.translator.serving.test_forward_plans import TENSORS, Standin, request
+from tests.translator.serving.test_forward_plans_spliced import trtis
 
 GRAPHPIPE = {"dialects": ["graphpipe"], "default_model": "m"}
 TRACE = "00-%032x-00f067aa0ba902b7-%02x"

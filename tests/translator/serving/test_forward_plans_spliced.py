@@ -1,4 +1,4 @@
-"""Requests that repeat, to an upstream of another dialect, held against the same requests on their usual path."""
+"""Requests that repeat, to an upstream of another dialect, held against the same requests by the pipeline."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from interlingua.schemas.trtis import MESSAGES
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
 from interlingua.translator.serving.pipeline import Pipeline
-from tests.translator.serving import spied_paths
-from tests.translator.serving import test_fast_path as passed
-from tests.translator.serving.test_fast_path import USUAL, WARM, Standin, hang, reply
+from tests.translator.serving import spied_plans
+from tests.translator.serving import test_forward_plans as passed
+from tests.translator.serving.test_forward_plans import USUAL, WARM, Standin, hang, reply
 from tests.waiting import until
 
 # --- an upstream that does what a test says
@@ -81,7 +81,7 @@ async def _disconnects() -> tuple[Any, ...]:
 async def test_a_cut_request(sent: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     fast = await _disconnects()
     assert sent[-1]
-    spied_paths.off(monkeypatch)
+    spied_plans.off(monkeypatch)
     assert await _disconnects() == fast
 
 
@@ -89,7 +89,7 @@ async def test_a_cut_request(sent: list[bool], monkeypatch: pytest.MonkeyPatch) 
 async def test_what_changes_while_a_request_is_under_way_is_for_the_next(
     changed: str, sent: list[bool]
 ) -> None:
-    """Its answer does not pass, so that its usual path reads it: as what it was sent as."""
+    """Its answer does not pass, so that the pipeline reads it: as what it was sent as."""
     release = asyncio.Event()
 
     async def wait(data: bytes, writer: asyncio.StreamWriter) -> bool:
@@ -288,7 +288,7 @@ async def test_large_messages(
         fast = await _answers(caller, server, inputs, 8)
         assert (sent.count(True) >= 4) == fits
         with monkeypatch.context() as patch:
-            spied_paths.off(patch)
+            spied_plans.off(patch)
             assert await _answers(caller, server, inputs, 8) == fast
 
 
@@ -307,7 +307,7 @@ async def test_tensors_with_other_names_in_another_order(
     names = {"c": "a", "a": "z", "b": "c"}
     fast = await _answers(caller, server, MIXED, 10, names)
     assert sent.count(True) >= 6
-    spied_paths.off(monkeypatch)
+    spied_plans.off(monkeypatch)
     assert await _answers(caller, server, MIXED, 10, names) == fast
 
 
@@ -324,7 +324,7 @@ async def test_a_server_that_reads_inputs_by_position(
     other = dict(reversed(MIXED.items()))
     fast = await _answers(caller, "graphpipe/http", MIXED, 10, order=other)
     assert sent.count(True) >= 6
-    spied_paths.off(monkeypatch)
+    spied_plans.off(monkeypatch)
     assert await _answers(caller, "graphpipe/http", MIXED, 10, order=other) == fast
 
 
@@ -352,7 +352,7 @@ async def test_answers_to_head_have_no_body(sent: list[bool], monkeypatch: pytes
 @pytest.fixture
 def paths(monkeypatch: pytest.MonkeyPatch) -> list[UpstreamForward]:
     """The path of each message that was offered to one."""
-    return spied_paths.record(monkeypatch, spied_paths.FAST, lambda path, _: path.forward)
+    return spied_plans.record(monkeypatch, spied_plans.FORWARD, lambda path, _: path.forward)
 
 
 async def test_no_time_is_left_to_learn(sent: list[bool]) -> None:
@@ -396,7 +396,7 @@ async def test_requests_with_much_besides_their_tensors(
 
 @pytest.mark.parametrize("message", [trtis, passed.request])
 async def test_paths_keep_no_message(message: Callable[[float], bytes], paths: list[UpstreamForward]) -> None:
-    """Connections keep their path when idle."""
+    """A plan outlives its request."""
     async with passed.bridge(Standin()) as here:
         for number in range(WARM):
             await here.ask(message(number))

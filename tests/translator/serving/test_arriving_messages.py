@@ -1,4 +1,4 @@
-"""Messages that pass on while they arrive, held against their usual path; limits, and changes meanwhile."""
+"""Messages that pass on while they arrive, held against the pipeline; limits, and changes meanwhile."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.protocols.transport.h2.flowing import (
 from tests.protocols.transport.h2.peer import (
     message,
 )
-from tests.translator.serving import spied_paths
-from tests.translator.serving import test_fast_path_grpc as over_grpc
+from tests.translator.serving import spied_plans
+from tests.translator.serving import test_forward_plans_grpc as over_grpc
 from tests.translator.serving.passthrough_daemon import (
     METHOD,
     PREFIX,
@@ -43,7 +43,7 @@ from tests.translator.serving.passthrough_daemon import (
 )
 from tests.waiting import until
 
-# held against the usual path
+# held against the pipeline
 
 
 def _shaped(data: bytes, times: int = 1, name: str = "x", model: str = "m") -> GrpcAnswer:
@@ -115,7 +115,7 @@ async def test_an_unusual_answer(
     fast = await _unusual(what, size, caplog)
     assert passed.count(True) >= 4
     passed.clear()
-    spied_paths.off(monkeypatch)
+    spied_plans.off(monkeypatch)
     usual = await _unusual(what, size, caplog)
     assert usual == fast
     assert not passed
@@ -216,7 +216,7 @@ async def test_messages_above_a_limit(
     assert passed.count(True) > 0
     passed.clear()
     assert [right for right, _, _ in fast[0]] == [True] * WARM + [False] * WARM
-    spied_paths.off(monkeypatch)
+    spied_plans.off(monkeypatch)
     usual = await _limited(*arguments)
     for found in (fast, usual):
         found[0][:] = [(each, status, text.partition("127.0.0.1")[0]) for each, status, text in found[0]]
@@ -351,7 +351,7 @@ async def _other_messages() -> tuple[Any, ...]:
 async def test_other_messages(passed: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     fast = await _other_messages()
     assert passed.count(True) > len(KINDS)
-    spied_paths.off(monkeypatch)
+    spied_plans.off(monkeypatch)
     assert await _other_messages() == fast
 
 

@@ -1,4 +1,4 @@
-"""Repeated calls over gRPC, held against the same calls on their usual path."""
+"""Repeated calls over gRPC, held against the same calls by the pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that repeat the headers of others, held against the same requests on their usual path: neither the
+"""Requests that repeat the headers of others, held against the same requests by the pipeline: neither the
 caller nor any count sees a difference."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from interlingua.runtime.offload.pool import OffloadPool
 from interlingua.schemas import Context, ErrorCode, Operation
 from interlingua.translator.serving.plans.local import UnfinishedRun
 from tests.spies import failing
-from tests.translator.serving import spied_paths
-from tests.translator.serving.inline_daemon import WARM, InlineDaemon, compared, local_models
+from tests.translator.serving import spied_plans
+from tests.translator.serving.local_daemon import WARM, LocalDaemon, compared, local_models
 
 ROW = b'{"instances":[[1.5,2.5,3.5]]}'
 
@@ -34,7 +34,7 @@ def request(body: bytes, more: str = "", path: str = "/v1/models/m:predict") -> 
 
 
 @dataclass
-class Daemon(InlineDaemon):
+class Daemon(LocalDaemon):
     """With a caller of it."""
 
     reader: asyncio.StreamReader
@@ -76,8 +76,8 @@ async def warm(**listener: Any) -> AsyncIterator[Daemon]:
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the inline path has answered each request that it was offered."""
-    return spied_paths.record(monkeypatch, spied_paths.INLINE, lambda _, answer: answer)
+    """What a plan has answered each request that it was offered."""
+    return spied_plans.record(monkeypatch, spied_plans.LOCAL, lambda _, answer: answer)
 
 
 async def test_an_answer_that_takes_long_to_write(inline: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Repeated requests to an upstream of several servers: each gets the requests that it gets on the usual path."""
+"""Repeated requests to an upstream of several servers: each gets the requests that it gets from the pipeline."""
 
 from __future__ import annotations
 
@@ -17,8 +17,16 @@ from interlingua.protocols.transport.http.server import HttpServer
 from interlingua.runtime.upstream.pool import Member, Pool
 from interlingua.translator.assembly import assemble, load_local
 from interlingua.translator.config.loader import parse
-from tests.translator.serving import spied_paths
-from tests.translator.serving.test_fast_path import LISTENER, TENSORS, USUAL, Standin, doing, reply, request
+from tests.translator.serving import spied_plans
+from tests.translator.serving.test_forward_plans import (
+    LISTENER,
+    TENSORS,
+    USUAL,
+    Standin,
+    doing,
+    reply,
+    request,
+)
 
 CLOSING = doing(lambda data: reply(data, more="Connection: close\r\n"), goes_on=False)
 
@@ -86,7 +94,7 @@ async def test_servers_of_different_weight(
     assert [len(each) for each in fast] == [30, 10]
     assert sent.count(True) > (30 if kept else 5)
     assert kept or sent.count(False) > 5
-    spied_paths.off(monkeypatch)
+    spied_plans.off(monkeypatch)
     assert await _by_weight(kept) == fast
 
 

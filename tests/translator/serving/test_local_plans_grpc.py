@@ -1,4 +1,4 @@
-"""Calls over gRPC to a local model that answers at once, held against the same on their usual path."""
+"""Calls over gRPC to a local model that answers at once, held against the same by the pipeline."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from interlingua.schemas import (
 from interlingua.schemas.trtis import MESSAGES as TRTIS_MESSAGES
 from interlingua.translator.serving.plans.local import UnfinishedRun
 from tests.spies import failing
-from tests.translator.serving import spied_paths
-from tests.translator.serving.inline_daemon import WARM, InlineDaemon, compared, infer_call, local_models
+from tests.translator.serving import spied_plans
+from tests.translator.serving.local_daemon import WARM, LocalDaemon, compared, infer_call, local_models
 
 OIP = "/inference.GRPCInferenceService/ModelInfer"
 INLINE = ("oip", "tfserving", "trtis", "grps")
-"""The dialects whose calls may take the inline path."""
+"""The dialects whose calls may follow plans."""
 
 
 def message(dialect: str, *numbers: float, model: str = "m", name: str = "x") -> tuple[str, bytes]:
@@ -43,7 +43,7 @@ def message(dialect: str, *numbers: float, model: str = "m", name: str = "x") ->
 
 
 @dataclass
-class Daemon(InlineDaemon):
+class Daemon(LocalDaemon):
     """With a caller of it."""
 
     channel: Any
@@ -77,8 +77,8 @@ async def daemon(dialect: str = "oip", **listener: Any) -> AsyncIterator[Daemon]
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the inline path has answered each call that it was offered."""
-    return spied_paths.record(monkeypatch, spied_paths.INLINE, lambda _, answer: answer)
+    """What a plan has answered each call that it was offered."""
+    return spied_plans.record(monkeypatch, spied_plans.LOCAL, lambda _, answer: answer)
 
 
 async def test_answers_have_the_numbers_of_their_calls(

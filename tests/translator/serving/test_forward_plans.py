@@ -1,4 +1,4 @@
-"""Requests that repeat, held against the same requests on their usual path: a caller, the upstream and every
+"""Requests that repeat, held against the same requests by the pipeline: a caller, the upstream and every
 count see no difference, whatever the upstream or the caller does."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from interlingua.translator.access.authorization import Authorization
 from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
 from interlingua.translator.serving.pipeline import Pipeline
-from tests.translator.serving import spied_paths
+from tests.translator.serving import spied_plans
 from tests.waiting import until
 
 TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1]}]
@@ -270,7 +270,7 @@ async def test_a_caller_disconnects(reset: bool, sent: list[bool], monkeypatch: 
     assert sent[-1]
     codes = [code for _, code in fast[0]["ended"]]
     assert codes == [None, ErrorCode.CANCELLED if reset else ErrorCode.DEADLINE_EXCEEDED]
-    spied_paths.off(monkeypatch)
+    spied_plans.off(monkeypatch)
     assert await _disconnects(reset) == fast
 
 
@@ -282,13 +282,13 @@ async def test_an_answer_after_its_caller_is_gone(sent: list[bool], monkeypatch:
         headers = {"inference-header-content-length": str(len(ANSWER))}
         call.set_result(HttpReply(200, headers, ANSWER + bytes(4)))
 
-    execute = spied_paths.FAST.execute
+    execute = spied_plans.FORWARD.execute
 
     def raced(plan: Any, *arguments: Any) -> Any:
         call: Any = execute(plan, *arguments)
         return call and SimpleNamespace(abandon=partial(abandon, call))
 
-    spied_paths.replace(monkeypatch, spied_paths.FAST, raced)
+    spied_plans.replace(monkeypatch, spied_plans.FORWARD, raced)
     async with bridge(Standin([USUAL] * WARM + [hang])) as here:
         await here.warm()
         here.writer.write(request(7))
@@ -371,7 +371,7 @@ async def test_a_cut_request_counts_as_cut(sent: list[bool]) -> None:
 
 
 async def test_a_limit_of_requests_is_for_those_that_begin(sent: list[bool]) -> None:
-    """Not for one that goes over to its usual path: others may have begun in the meantime."""
+    """Not for one that goes over to the pipeline: others may have begun in the meantime."""
     release = asyncio.Event()
 
     async def wait(data: bytes, writer: asyncio.StreamWriter) -> bool:

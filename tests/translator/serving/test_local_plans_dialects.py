@@ -1,4 +1,4 @@
-"""Requests of other dialects to a local model that answers at once, held against the same on their usual path."""
+"""Requests of other dialects to a local model that answers at once, held against the same by the pipeline."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from interlingua.schemas import (
     Tensor,
 )
 from interlingua.translator.serving.plans.local import LocalPlan
-from tests.translator.serving import inline_daemon, spied_paths
-from tests.translator.serving.inline_daemon import WARM, infer_call
-from tests.translator.serving.test_inline_path import Daemon, daemon, inline
+from tests.translator.serving import local_daemon, spied_plans
+from tests.translator.serving.local_daemon import WARM, infer_call
+from tests.translator.serving.test_local_plans import Daemon, daemon, inline
 
 __all__ = ["inline"]
 
@@ -101,9 +101,9 @@ async def warm(form: str) -> AsyncIterator[Daemon]:
 
 
 async def compared(form: str, scenario: Callable[[Daemon, Make], Any], patch: pytest.MonkeyPatch) -> Any:
-    """What ``scenario`` returns, which is the same on the usual path, as are the counts."""
+    """What ``scenario`` returns, which is the same by the pipeline, as are the counts."""
     make = FORMS[form][1]
-    answers, _ = await inline_daemon.compared(partial(warm, form), lambda here: scenario(here, make), patch)
+    answers, _ = await local_daemon.compared(partial(warm, form), lambda here: scenario(here, make), patch)
     return answers
 
 
@@ -129,7 +129,7 @@ async def test_an_answer_that_takes_several_writes(
 @pytest.fixture
 def paths(monkeypatch: pytest.MonkeyPatch) -> list[LocalPlan]:
     """The path of each request that was offered to one."""
-    return spied_paths.record(monkeypatch, spied_paths.INLINE, lambda path, _: path)
+    return spied_plans.record(monkeypatch, spied_plans.LOCAL, lambda path, _: path)
 
 
 @pytest.mark.parametrize("form", FORMS)

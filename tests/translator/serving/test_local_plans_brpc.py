@@ -1,4 +1,4 @@
-"""Calls over bRPC to a local model that answers at once, held against the same on their usual path."""
+"""Calls over bRPC to a local model that answers at once, held against the same by the pipeline."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from interlingua.translator.serving.plans.local import UnfinishedRun
 from tests.spies import failing
 from tests.standins.brpc_client import BrpcStandinClient
 from tests.standins.brpc_frames import Received, request_frame
-from tests.translator.serving import spied_paths
-from tests.translator.serving.inline_daemon import WARM, InlineDaemon, infer_call, local_models
+from tests.translator.serving import spied_plans
+from tests.translator.serving.local_daemon import WARM, LocalDaemon, infer_call, local_models
 
 
 def message(*numbers: float, model: str = "m") -> bytes:
@@ -49,7 +49,7 @@ def seen(answer: Received) -> Seen:
 
 
 @dataclass
-class Daemon(InlineDaemon):
+class Daemon(LocalDaemon):
     """With a caller of it."""
 
     client: BrpcStandinClient
@@ -82,8 +82,8 @@ async def daemon(**listener: Any) -> AsyncIterator[Daemon]:
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the inline path has answered each call that it was offered."""
-    return spied_paths.record(monkeypatch, spied_paths.INLINE, lambda _, outcome: outcome)
+    """What a plan has answered each call that it was offered."""
+    return spied_plans.record(monkeypatch, spied_plans.LOCAL, lambda _, outcome: outcome)
 
 
 async def test_clients_that_leave_before_they_have_the_error(inline: list[Any]) -> None:

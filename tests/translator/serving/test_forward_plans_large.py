@@ -1,4 +1,4 @@
-"""Repeated requests with bodies of more than one piece, and with large answers, held against their usual path."""
+"""Repeated requests with bodies of more than one piece, and with large answers, held against the pipeline."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.translator.serving import spied_paths
-from tests.translator.serving.test_fast_path import (
+from tests.translator.serving import spied_plans
+from tests.translator.serving.test_forward_plans import (
     HUGE,
     UNUSUAL,
     USUAL,
@@ -89,7 +89,7 @@ async def test_an_answer(what: str, pieces: int, sent: list[bool], monkeypatch: 
     fast = await _acts(what, pieces)
     assert sent.count(True) >= 4
     sent.clear()
-    spied_paths.off(monkeypatch)
+    spied_plans.off(monkeypatch)
     assert await _acts(what, pieces) == fast
     assert not sent
 
@@ -115,7 +115,7 @@ async def test_a_body_counts_until_its_request_ends(
     assert sent[-1]
     assert fast[0] == (len(ASK) + SIZE, len(ASK) + SIZE)
     assert fast[1]["held"] == (0, 0)
-    spied_paths.off(monkeypatch)
+    spied_plans.off(monkeypatch)
     assert await _body_counts(pieces) == fast
 
 
@@ -138,7 +138,7 @@ async def test_bytes_above_the_limit_are_refused_once(
     before = sent.count(True)
     assert fast[0][0] == b"HTTP/1.1 429 Too Many Requests"
     assert fast[1]["refused"] == {"max_inflight_bytes": 1}
-    spied_paths.off(monkeypatch)
+    spied_plans.off(monkeypatch)
     assert await _above_limits(pieces) == fast
     assert sent.count(True) == before
 
@@ -195,5 +195,5 @@ async def test_a_client_that_reads_slowly(sent: list[bool], monkeypatch: pytest.
     assert len(answers) == number
     assert sent.count(True) >= number
     assert all(len(body) == len(answers[0][2]) for _, _, body in answers)
-    spied_paths.off(monkeypatch)
+    spied_plans.off(monkeypatch)
     assert (await _slow_reader(number))[1:] == (answers, counted)

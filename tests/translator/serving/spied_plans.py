@@ -11,8 +11,8 @@ from interlingua.translator.serving.plans.cache import PlanCache
 from interlingua.translator.serving.plans.forward import ForwardPlan
 from interlingua.translator.serving.plans.local import LocalPlan
 
-FAST = ForwardPlan
-INLINE = LocalPlan
+FORWARD = ForwardPlan
+LOCAL = LocalPlan
 """The kinds of plans."""
 
 
@@ -33,7 +33,7 @@ def record(monkeypatch: pytest.MonkeyPatch, kind: Any, noted: Callable[[Any, Any
     execute = kind.execute
 
     def recorded(plan: Any, *arguments: Any) -> Any:
-        if kind is INLINE:
+        if kind is LOCAL:
             *others, request, route = arguments
             noting = _Noting(request)
             result = execute(plan, *others, noting, route)

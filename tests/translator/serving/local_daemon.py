@@ -1,4 +1,4 @@
-"""Local models that answer at once, in this process: the inline path against the usual one."""
+"""Local models that answer at once, in this process: plans against the pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interlingua.translator.assembly import Assembly, assemble, load_local
 from interlingua.translator.config.loader import parse
 from interlingua.translator.config.options import ListenerOptions
 from interlingua.translator.serving.pipeline import Pipeline
-from tests.translator.serving import spied_paths
+from tests.translator.serving import spied_plans
 
 _TENSORS = [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}]
 _SIGNATURE = Signature(*[(TensorSpec("x", Datatype.FP32, (-1, -1)),)] * 2)
@@ -34,7 +34,7 @@ def infer_call(
 
 
 @dataclass
-class InlineDaemon:
+class LocalDaemon:
     """A daemon with the local models ``m`` and ``n``, and its only server."""
 
     server: Any
@@ -75,7 +75,7 @@ class InlineDaemon:
         return sum(self.version.statistics.failures.values())
 
 
-D = TypeVar("D", bound=InlineDaemon)
+D = TypeVar("D", bound=LocalDaemon)
 
 
 @asynccontextmanager
@@ -105,11 +105,11 @@ async def compared(
     scenario: Callable[[D], Awaitable[Any]],
     patch: pytest.MonkeyPatch,
 ) -> tuple[Any, dict[str, Any]]:
-    """What ``scenario`` returns, and the counts after it, which are those of the usual path."""
+    """What ``scenario`` returns, and the counts after it, which are those of the pipeline."""
     found = []
     for usual in (False, True):
         if usual:
-            spied_paths.off(patch)
+            spied_plans.off(patch)
         async with daemon() as here:
             found.append((await scenario(here), here.counts))
     assert found[0] == found[1]
