@@ -216,8 +216,8 @@ class GrpcRequest:
 class ArrivingMessage:
     """A gRPC message of ``size`` bytes of which only those of ``begin`` are kept: the rest passes on as it
     arrives. Its length is the size; a slice that ends after ``begin`` is shorter than its bounds say.
-    ``deadline`` is that of the caller, a ``time.monotonic``. ``example`` returns a message like it, once it
-    is recognized."""
+    ``deadline`` is that of the caller, a ``time.monotonic``. ``example`` makes a message like it, None until
+    it is recognized."""
 
     __slots__ = ("begin", "deadline", "example", "size")
 
@@ -228,7 +228,7 @@ class ArrivingMessage:
         self.begin = begin
         self.size = size
         self.deadline = deadline
-        self.example: Callable[[], Buffer] = self.__bytes__
+        self.example: Callable[[], Buffer] | None = None
 
     def __len__(self) -> int:
         return self.size
@@ -239,6 +239,12 @@ class ArrivingMessage:
     def __bytes__(self) -> bytes:
         """Raises TypeError: its bytes are gone."""
         raise TypeError("a message that passes on as it arrives has no bytes")
+
+    def like(self) -> Buffer:
+        """A message with the same head, and zeros as the rest. Raises UNAVAILABLE if it is not recognized."""
+        if self.example is None:
+            raise self.passed()
+        return self.example()
 
     def passed(self) -> InferenceError:
         """The error of a request that would have to be decoded, or sent again."""

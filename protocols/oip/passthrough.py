@@ -158,7 +158,7 @@ def open_infer(request: GrpcRequest) -> Opened[GrpcAnswer]:
     """Read the head of a ModelInfer request for a passthrough. Raises MALFORMED."""
     message: Any = request.message
     arriving = message if type(message) is ArrivingMessage else None
-    rest, raws = split_off(REQUEST, message if arriving is None else arriving.example(), RAW_INPUT)
+    rest, raws = split_off(REQUEST, message if arriving is None else arriving.like(), RAW_INPUT)
     if len(rest) > LONG_BYTES:
         return codec_grpc.open_infer(request)
     head = parse(REQUEST, rest)
