@@ -83,8 +83,8 @@ def place_in(message: Buffer, contents: Buffer) -> Place | None:
 
 
 def contents_in(message: Buffer, tensors: Sequence[Tensor], decodes: bool = True) -> list[Place] | None:
-    """Where ``message`` has the contents of each of ``tensors``; None unless it has those of all as they are
-    in memory, and little else, and none that a codec checks if it ``decodes`` them."""
+    """Where ``message`` has the contents of each of ``tensors``. None if a tensor is not there as it is in
+    memory, if much else is there, or if the codec checks the contents that it ``decodes``."""
     slots: list[Place] = []
     for tensor in tensors:
         slot = None

@@ -94,7 +94,7 @@ def answer_with(
 def answer_in_parts(
     answer: HttpAnswer | GrpcAnswer | BrpcAnswer, parts: list[Buffer]
 ) -> HttpAnswer | GrpcAnswer | BrpcAnswer:
-    """A new answer like ``answer`` with the message in ``parts``, of which large ones are not copied."""
+    """A new answer like ``answer`` with the message in ``parts``. Large parts are not copied."""
     if isinstance(answer, HttpAnswer):
         return HttpAnswer(answer.status, answer.headers, parts)
     if isinstance(answer, GrpcAnswer):

@@ -119,7 +119,7 @@ def _splice(
     slots: list[tuple[int, int]],
     template: MessageTemplate,
 ) -> Splice | None:
-    """How the messages of calls like ``first`` are made of those of ``template``, such as ``message``."""
+    """How a call like ``first`` gets its message from one of ``template``, such as ``message``."""
     if len(message) > _LONGEST:
         return None
     shell = shell_of(first)

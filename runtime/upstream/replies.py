@@ -33,8 +33,8 @@ _MOST_ALIKE = 4
 
 class _ReplyTemplate(NamedTuple):
     """Replies with this ``status`` and these ``headers``, None over gRPC, whose messages fit ``message``;
-    where that has an id, it is that of the request. The caller gets a ``response`` of ``version``, whose
-    message is that of the reply, or its ``splice`` with the id. A header with a pattern has any value that
+    if that has an id, the request has the same one. The caller gets a ``response`` of ``version`` with the
+    message of the reply, or with its ``splice``, which has the id too. A header with a pattern has any value that
     matches."""
 
     message: MessageTemplate
