@@ -34,8 +34,8 @@ _MOST_ALIKE = 4
 class _ReplyTemplate(NamedTuple):
     """Replies with this ``status`` and these ``headers``, None over gRPC, whose messages fit ``message``;
     if that has an id, the request has the same one. The caller gets a ``response`` of ``version`` with the
-    message of the reply, or with its ``splice``, which has the id too. A header with a pattern has any value that
-    matches."""
+    message of the reply, or with its ``splice``, which has the id too. A header with a pattern has any value
+    that matches."""
 
     message: MessageTemplate
     status: int
