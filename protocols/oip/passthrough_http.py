@@ -1,8 +1,8 @@
 """Passthrough from HTTP to HTTP of messages whose tensors are all binary data: the body goes on as it came.
 
-Only the JSON before the data is read, once for each text of it: names, datatypes, shapes and sizes. If names
-differ, that JSON is written again and the data follow as they are. A message with anything else in its JSON
-goes through ``codec_http``: data, parameters with a meaning, shared memory, unknown members, repeated keys.
+Only the JSON before the data is read: names, datatypes, shapes and sizes. If names differ, that JSON is
+written again and the data follow as they are. A message with anything else in its JSON goes through
+``codec_http``: data, parameters with a meaning, shared memory, unknown members, repeated keys.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ from interlingua.schemas import (
     Datatype,
     ErrorCode,
     InferenceError,
-    InferHeads,
     Leeway,
     ModelMetadata,
     ModelRef,
@@ -47,8 +46,7 @@ class KnownSignature:
     in our clients' names. Its latest discovery began at ``found``, a ``time.monotonic_ns()``; a ``renewal``
     may be running.
     ``decoupled``: whether the model answers any number of times, None while unknown. ``passing`` are the
-    names in messages that pass through, by the caller's name of the model and the requested version;
-    ``fitting`` the last heads that passed the check."""
+    names in messages that pass through, by the caller's name of the model and the requested version."""
 
     local: Signature
     remote: Signature
@@ -57,7 +55,6 @@ class KnownSignature:
     found: int = 0
     renewal: asyncio.Task[KnownSignature] | None = None
     passing: dict[tuple[str, str], PassthroughNames] = field(default_factory=dict)
-    fitting: InferHeads | None = None
 
     def states(self, other: KnownSignature) -> bool:
         """Whether the server has stated the same as for ``other``."""

@@ -78,7 +78,7 @@ class RequestHeaders:
 
     ``minor`` is the minor version of HTTP/1. ``headers`` have names in lower case; lines with the same name
     are joined by commas (RFC 9110, 5.3). ``length`` is that of the body, -1 for a chunked one. Plans know it
-    by its ``plan_key``; ``form`` is that of :func:`parse_alike`.
+    by its ``plan_key``; :func:`parse_alike` keeps its lines in ``form``.
     """
 
     raw: bytes

@@ -36,11 +36,11 @@ _MOST_BYTES = 1 << 16
 
 Encode = Callable[[InferResponse], Any]
 Open = Callable[[Buffer, Context], Opened[Any]]
-"""Opens a message like those of a plan."""
+"""Opens a message that a plan may read."""
 
 
 class LocalReader(Protocol):
-    """Reads messages, those of a ``template`` or any."""
+    """Reads the messages of a ``template``, or any message."""
 
     template: MessageTemplate | None
 
